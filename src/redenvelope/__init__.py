@@ -1,7 +1,7 @@
 """redenvelope: from a log of past incentives to the best spending plan a budget can buy.
 
-The public names, in the order of the pipeline. They are imported when first used, so that importing the package
-costs nothing.
+The public names, in the order of the pipeline. Each is imported when it is first used, so that importing the package
+loads nothing else.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-# XLA splits its work by the number of processors and then adds up in another order, so that the same seed would give
-# another plan on another machine. It takes the number from here, when it is first used.
+# XLA splits its work by the number of processors, and the split decides the order of sums: without a fixed number, the
+# same seed would give another plan on another machine. XLA reads the number from here when it is first used.
 os.environ.setdefault("NPROC", "4")
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Names for the array types that signatures use; shapes are stated where the arrays are."""
+"""Names of array types for signatures; shapes are stated where arrays are defined."""
 
 from __future__ import annotations
 

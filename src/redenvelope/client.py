@@ -1,8 +1,8 @@
 """A client of the service: typed decisions and outcomes over HTTP, sync (`Client`) and async (`AsyncClient`).
 
-A call is one request and all of its retries. Each retry sends the same bytes, with the same `request_id` or
-`decision_id`, which the service answers as it did the first time: however often a connection breaks, a user is
-decided for once and an outcome is settled once. Importing this loads neither jax nor anything else that plans.
+A call is one request with all of its retries. Each retry sends the same bytes, with the same `request_id` or
+`decision_id`, and the service gives the same answer: however often a connection breaks, a user is decided for once and
+an outcome is settled once. Importing this module loads neither jax nor anything else that planning needs.
 
     with Client("http://127.0.0.1:8080", token="…") as client:
         decision = client.decide("u-4711", {"city": "Lyon", "visits": 3})
@@ -34,31 +34,31 @@ Answer = TypeVar("Answer")
 
 _PASSING_STATUS = frozenset({429, 502, 503, 504})
 _PASSING_CODES = frozenset({"too_many_requests", "overloaded", "not_ready", "unavailable", "timeout"})
-"""Refusals that pass by themselves: the same request is sent again."""
+"""Refusals that pass by themselves, after which the same request is sent again."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _MOST_ROWS = 1_000
 
 
-# What goes over the wire. Fields that a newer service adds are passed over.
+# Messages. Fields that a newer service adds are ignored.
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """What is held for a decision, and until when."""
+    """The amount held for a decision, and until when."""
 
     amount: int | None
-    """In minor units; None where several columns are paid, which do not add up."""
+    """In minor units; None if several columns are paid, because they do not add up."""
     amounts: dict[str, int]
     """By budget."""
     expires_at: str
     units: dict[str, str] = {}
-    """Of each budget: minor units or actions."""
+    """The unit of each budget: minor units or actions."""
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What a user gets."""
+    """A decision for a user."""
 
     decision_id: str
-    """For the outcome."""
+    """The id to report the outcome with."""
     request_id: str
     user: str
     step: int
@@ -66,7 +66,7 @@ class Decision(msgspec.Struct, frozen=True):
     propensity: float
     hold: Hold
     prices: list[float | None]
-    """Of each budget; null is infinity. Empty for users of the control group, who follow none."""
+    """The price of each budget; null is infinity. Empty for users of the control group, who follow no price."""
     plan: str
 
     @property
@@ -76,7 +76,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """An outcome that is recorded."""
+    """A recorded outcome."""
 
     decision_id: str
     status: str
@@ -88,7 +88,7 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One user to decide for, in `decide_many`; a `request_id` is made where none is given."""
+    """One user to decide for, in `decide_many`; a `request_id` is generated if none is given."""
 
     user: int | str
     features: dict[str, Feature]
@@ -98,7 +98,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of a decision; the amount is in minor units, one number or by budget."""
+    """The outcome of a decision; the amount is in minor units, one number or by budget."""
 
     decision_id: str
     reward: float
@@ -124,15 +124,15 @@ class _Many(msgspec.Struct, frozen=True):
     answers: list[msgspec.Raw]
 
 
-# What may go wrong.
+# Errors.
 
 
 class ClientError(RedenvelopeError):
-    """Anything that a call can fail with."""
+    """Base class of everything that a call can fail with."""
 
 
 class RefusedError(ClientError):
-    """The service refused: a stable `code`, what is wrong, and the `remedy`."""
+    """The service refused the request; has a stable `code`, what is wrong, and the `remedy`."""
 
     def __init__(self, status: int, code: str, message: str, remedy: str) -> None:
         super().__init__(f"{message} ({code}); {remedy}")
@@ -142,7 +142,7 @@ class RefusedError(ClientError):
 class UnreachableError(ClientError):
     """No answer within the deadline: the request may or may not have been recorded.
 
-    Call again with the same `request_id` (or the same outcome) to find out: nothing is done twice.
+    Call again with the same `request_id` (or the same outcome) to find out; nothing is done twice.
     """
 
     def __init__(self, address: str, deadline: float, attempts: int, reason: str, request_ids: tuple[str, ...]) -> None:
@@ -152,7 +152,7 @@ class UnreachableError(ClientError):
 
 
 class _Call(Generic[Answer]):
-    """One request with its retries, without the sending: the same for both clients."""
+    """One request with its retries, except for the sending; shared by both clients."""
 
     def __init__(
         self,
@@ -173,15 +173,15 @@ class _Call(Generic[Answer]):
 
     @property
     def timeout(self) -> float:
-        """How long the next attempt may take, in seconds."""
+        """The time limit of the next attempt, in seconds."""
         return max(min(self._timeout, self._end - time.monotonic()), 1e-3)
 
     def failed(self, error: Exception) -> float:
-        """The pause after an attempt that was not answered."""
+        """Record an attempt without an answer; returns the pause before the next one."""
         return self._pause(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
 
     def answered(self, status: int, body: bytes, wait: str | None) -> float | None:
-        """None when `answer` is there, else the pause before the next attempt; `wait` is what `retry-after` said."""
+        """None once `answer` is set, else the pause before the next attempt; `wait` is the `retry-after` header."""
         if status == 200:
             return self._decoded(body)
         error = _error_of(status, body)
@@ -199,7 +199,7 @@ class _Call(Generic[Answer]):
             raise RefusedError(200, "unexpected_answer", f"not an answer of the service: {error}", _LOOK) from None
         passing = [one for one in answers if isinstance(one, RefusedError) and one.code in _PASSING_CODES]
         self.answer = answers  # type: ignore[assignment]
-        # All are sent again while there is time: those that were answered are answered the same.
+        # All are sent again while there is time; those already answered get the same answer.
         return self._next_pause() if passing else None
 
     def _one(self, raw: msgspec.Raw) -> Any:
@@ -210,17 +210,17 @@ class _Call(Generic[Answer]):
             return RefusedError(200, error.code, error.message, error.remedy)
 
     def _pause(self, reason: str, least: float = 0.0) -> float:
-        """Seconds until the next attempt, or the end of the call."""
+        """Seconds until the next attempt; raises UnreachableError if the deadline comes first."""
         pause = self._next_pause(least)
         if pause is None:
             raise UnreachableError(self.path, self._deadline, self._attempts, reason, self._ids)
         return pause
 
     def _next_pause(self, least: float = 0.0) -> float | None:
-        """Seconds until the next attempt; None where the deadline comes first."""
+        """Seconds until the next attempt; None if the deadline comes first."""
         self._attempts += 1
         longest = min(_FIRST_PAUSE * 2 ** min(self._attempts, 10), _LONGEST_PAUSE)
-        pause = max(least, longest * random.uniform(0.5, 1.0))  # apart, so that many clients do not return at once
+        pause = max(least, longest * random.uniform(0.5, 1.0))  # random, so that many clients do not return at once
         return pause if time.monotonic() + pause < self._end else None
 
 
@@ -236,7 +236,7 @@ def _error_of(status: int, body: bytes) -> RefusedError:
 
 
 class _Calls:
-    """What both clients ask, as calls."""
+    """The requests of both clients, as calls."""
 
     def __init__(self, url: str, deadline: float, timeout: float) -> None:
         if not url.startswith(("http://", "https://")):
@@ -279,10 +279,10 @@ class _Calls:
 
 
 class Client(_Calls):
-    """Asks a service; safe to use from several threads. Connections are kept: use one client for long."""
+    """A synchronous client, safe to use from several threads. It keeps connections open, so use one client for long."""
 
     def __init__(self, url: str, token: str | None = None, *, deadline: float = 10.0, timeout: float = 3.0) -> None:
-        """`url` is where the service is, `token` one that `redenvelope token` made.
+        """`url` is the address of the service, `token` one made by `redenvelope token`.
 
         `deadline` bounds a call with all of its retries, `timeout` one attempt, in seconds.
         """
@@ -311,7 +311,7 @@ class Client(_Calls):
         request_id: str | None = None,
         deadline: float | None = None,
     ) -> Decision:
-        """Decide for a user. Give a `request_id` of your own where the caller may itself be restarted and ask again."""
+        """Decide for a user. Give your own `request_id` if the caller may be restarted and ask again."""
         return self._answer(self._decide(_request(user, features, step, eligible, request_id), deadline))
 
     def decide_many(
@@ -323,7 +323,7 @@ class Client(_Calls):
     def settle(
         self, decision_id: str, reward: float, amount: int | dict[str, int] = 0, *, deadline: float | None = None
     ) -> Settled:
-        """Report what came of a decision; the amount is in minor units."""
+        """Report the outcome of a decision; the amount is in minor units."""
         return self._answer(self._settle(Outcome(decision_id, reward, amount), deadline))
 
     def settle_many(
@@ -341,7 +341,7 @@ class Client(_Calls):
         reason: str,
         deadline: float | None = None,
     ) -> Settled:
-        """Replace a recorded outcome that was wrong; this needs a token of the role admin."""
+        """Replace a wrong recorded outcome; this needs a token with the role admin."""
         return self._answer(self._correct(_Correction(decision_id, reward, amount, reason), deadline))
 
     def campaign(self) -> dict[str, Any]:
@@ -349,9 +349,9 @@ class Client(_Calls):
         return self._answer(self._campaign())
 
     def log(self, after: int = 0, epoch: str = "") -> Iterator[dict[str, Any]]:
-        """Decisions, and what came of them, after a line; `number` and `epoch` of the last one find what is new.
+        """Decisions and their outcomes after a line; `number` and `epoch` of the last line continue from there.
 
-        A `RefusedError` with the code `other_epoch` says that the ledger was restored to before that line.
+        A `RefusedError` with the code `other_epoch` means that the ledger was restored to a time before that line.
         """
         while rows := _rows(self._answer(self._log(after, epoch))):
             yield from rows
@@ -378,13 +378,13 @@ class Client(_Calls):
             body = b""
             for part in response.iter_bytes():
                 body += part
-                if time.monotonic() > end:  # the limits of httpx are per read: a service may send drop by drop
+                if time.monotonic() > end:  # httpx limits each read only: a slow sender would never time out
                     raise httpx.ReadTimeout("the answer came too slowly")
             return response.status_code, body, response.headers.get("retry-after")
 
 
 class AsyncClient(_Calls):
-    """The same for asyncio."""
+    """The same client for asyncio."""
 
     def __init__(self, url: str, token: str | None = None, *, deadline: float = 10.0, timeout: float = 3.0) -> None:
         """See `Client`."""

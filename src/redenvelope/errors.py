@@ -1,14 +1,14 @@
-"""The exceptions of redenvelope, drawn as a tree.
+"""The exceptions of redenvelope, as a tree.
 
 RedenvelopeError            everything this package raises on purpose
 ├── UsageError              an argument, option or configuration that makes no sense
 ├── LogError                a log that cannot be used; carries every finding, not just the first
 ├── ProblemError            a decision problem whose numbers contradict each other
-├── ModelError              a model that cannot be learned from, or applied to, what it was given
+├── ModelError              a model that cannot be learned from the given data, or not applied to it
 ├── PlanError               a plan folder that is damaged, incomplete or too new to be opened
-└── LedgerError             a ledger that is not there, not a ledger, or cannot be used now
+└── LedgerError             a ledger that does not exist, is not one, or cannot be used now
 
-An outcome of a search (a budget too small, a bracket not found) is data, never an exception.
+The outcome of a search (a budget too small, a bracket not found) is a return value, never an exception.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class RedenvelopeError(Exception):
-    """Anything redenvelope raises on purpose: the message says what is wrong, where, and what to do."""
+    """Base class of everything redenvelope raises on purpose; the message says what is wrong, where, and what to do."""
 
     def __str__(self) -> str:
         return for_reader(super().__str__())
@@ -41,11 +41,11 @@ def require_whole(what: str, number: object) -> None:
 
 
 class ProblemError(RedenvelopeError, ValueError):
-    """A decision problem whose numbers contradict each other (a probability above one, say)."""
+    """A decision problem whose numbers contradict each other, such as a probability above one."""
 
 
 class ModelError(RedenvelopeError, ValueError):
-    """A model that cannot be learned from, or applied to, the data it was given."""
+    """A model that cannot be learned from the given data, or not applied to it."""
 
 
 class PlanError(RedenvelopeError):
@@ -53,11 +53,11 @@ class PlanError(RedenvelopeError):
 
 
 class LedgerError(RedenvelopeError):
-    """A ledger that is not there, is none, or cannot be used now: a full disk, a database that does not answer."""
+    """A ledger that does not exist, is not one, or cannot be used now (full disk, database does not answer)."""
 
 
 class LogError(RedenvelopeError):
-    """A log that cannot be used. `findings` lists every violation that was found, errors first."""
+    """A log that cannot be used; `findings` lists every violation that was found, errors first."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         self.findings: tuple[Finding, ...] = tuple(findings)

@@ -1,4 +1,7 @@
-"""Reading regular files only, replacing files atomically, and locking folders."""
+"""Files: reading regular files only, replacing files atomically, and locking folders.
+
+A new file has no name, or one that ends in `.unfinished`, until it is complete; then it takes its place in one step.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ CACHE_VARIABLE = "REDENVELOPE_CACHE"
 """Environment variable with the cache folder; `off` for none."""
 
 _UNFINISHED = ".unfinished"
-"""How the names of files end that a killed process may leave behind; the next that writes there removes them."""
+"""The ending of files that a killed process may leave behind; the next process that writes there removes them."""
 
 _ROOM_BYTES = 2**20
 _LONGEST_SHOWN = 200
@@ -28,8 +31,7 @@ _PATIENCE = 60.0
 
 
 def cache_folder() -> Path | None:
-    """The folder of what this user's runs keep: where the environment says, or where caches are; None where it says
-    off."""
+    """The folder for caches of this user's runs: as the environment says, else the usual one; None if it says off."""
     said = os.environ.get(CACHE_VARIABLE, "")
     if said.strip().lower() in ("off", "0", "no", "none"):
         return None
@@ -40,16 +42,16 @@ def cache_folder() -> Path | None:
 
 
 def is_address(place: object) -> bool:
-    """Whether a place is the address of an object store or the URL of a database, instead of a path."""
+    """Whether a place is an address of an object store or a URL of a database rather than a path."""
     return "://" in str(place)
 
 
 def read_regular(path: Path, largest: int) -> bytes:
-    """The content of a regular file of at most so many bytes.
+    """The content of a regular file of at most `largest` bytes.
 
-    Anything else raises an OSError before a byte is read: a pipe would never answer, a device never end.
+    Anything else raises an OSError before a byte is read: a pipe might never answer, a device never end.
     """
-    # Without blocking: else opening a pipe nobody writes to would wait for ever.
+    # Without blocking: otherwise opening a pipe that nobody writes to would wait for ever.
     opened = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     with os.fdopen(opened, "rb") as handle:
         facts = os.fstat(opened)
@@ -61,7 +63,7 @@ def read_regular(path: Path, largest: int) -> bytes:
 
 
 def same_file(one: Path, other: Path) -> bool:
-    """Whether two names stand for one file that is there."""
+    """Whether two names refer to the same existing file."""
     with suppress(OSError):
         return one.samefile(other)
     return False
@@ -69,7 +71,7 @@ def same_file(one: Path, other: Path) -> bool:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Within, whatever cannot be written (no space, no permission, no such folder) is refused in words."""
+    """Within the block, a failure to write (no space, no permission, no such folder) becomes a UsageError."""
     import polars as pl
 
     try:
@@ -80,7 +82,7 @@ def writing(path: Path) -> Iterator[None]:
         shown = str(path) if len(str(path)) <= _LONGEST_SHOWN else str(path)[:_LONGEST_SHOWN] + "…"
         raise UsageError(f"{shown}: cannot be written ({_in_words(error)})") from None
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        # polars tells what the system said inside of its own words.
+        # polars wraps the message of the system in its own.
         if "os error" not in str(error):
             raise
         said = str(error).splitlines()[0].rpartition("error: ")[2].split(" (os error")[0]
@@ -89,10 +91,10 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def replacing(path: Path, durable: bool = True) -> Iterator[IO[bytes]]:
-    """A file that takes a path's place when the block ends well; before, and if it does not, nothing is seen of it.
+    """A file that replaces `path` if the block ends without an error; until then, the old file stays.
 
-    A link is followed: what it points to is replaced. What need not be `durable`, a loss of power may damage: then it
-    must be known by its hash.
+    A link is followed: its target is replaced. A file that is not `durable` may be damaged by a power failure, so its
+    readers must check a hash.
     """
     with writing(path):
         target = resolved(path)
@@ -107,9 +109,9 @@ def replacing(path: Path, durable: bool = True) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def nameless(near: Path) -> Iterator[IO[bytes]]:
-    """A new file on the same disk as another: without a name where the system has such, so that a kill leaves nothing.
+    """A new file on the disk of `near`, without a name if the system can do that, so that a kill leaves nothing.
 
-    Elsewhere its name tells that it is unfinished, and it is removed when the block ends.
+    Otherwise its name marks it as unfinished, and it is removed when the block ends.
     """
     handle = _without_name(near.parent)
     if handle is not None:
@@ -128,9 +130,9 @@ def nameless(near: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def locked(folder: Path, shared: bool = False, patience: float = _PATIENCE) -> Iterator[None]:
-    """Within, nobody else is inside of such a block for the same folder, or only others who share it.
+    """Within the block, this process holds the lock of a folder, alone or with others who share it.
 
-    A killed process lets go by itself; waiting for one that does not ends in an OSError after `patience` seconds.
+    The lock of a killed process ends with it. Waiting for the lock ends in an OSError after `patience` seconds.
     """
     if sys.platform == "win32":
         yield
@@ -150,7 +152,7 @@ def locked(folder: Path, shared: bool = False, patience: float = _PATIENCE) -> I
 
 
 def _taken(opened: int, how: int) -> bool:
-    """Whether a lock was taken, or the file system has none: then the last one that writes wins all the same."""
+    """Whether a lock was taken, or the file system has no locks; then the last writer wins."""
     import fcntl
 
     try:
@@ -163,7 +165,7 @@ def _taken(opened: int, how: int) -> bool:
 
 
 def put_in_place(handle: IO[bytes], target: Path, durable: bool = True) -> None:
-    """Give a file from `nameless` its name, in one step, when all of it is on the disk, or at least written."""
+    """Name a file from `nameless` in one step, once its content is on the disk (if `durable`) or at least written."""
     handle.flush()
     if durable:
         os.fsync(handle.fileno())
@@ -175,17 +177,17 @@ def put_in_place(handle: IO[bytes], target: Path, durable: bool = True) -> None:
 
 
 def named(handle: IO[bytes], path: Path) -> Path:
-    """Where a file from `nameless` can be seen: under this name, or under the one it has."""
+    """The path at which a file from `nameless` is visible: the given one, or the one that it already has."""
     if not isinstance(handle.name, int):
         return Path(handle.name)
-    # A directory to start from makes Python follow the link, which is what gives a nameless file its name.
+    # With a directory to start from, Python follows the link, which is what gives a nameless file its name.
     os.link(f"/proc/self/fd/{handle.fileno()}", path, src_dir_fd=handle.fileno(), follow_symlinks=True)
     return path
 
 
 def settle(folder: Path) -> None:
-    """Make sure that new names in a folder outlive a loss of power."""
-    with suppress(OSError):  # some file systems cannot; the names are there all the same
+    """Sync a folder, so that new names in it survive a power failure."""
+    with suppress(OSError):  # some file systems cannot; the names exist anyway
         opened = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(opened)
@@ -194,7 +196,7 @@ def settle(folder: Path) -> None:
 
 
 def forget(folder: Path, prefix: str) -> None:
-    """Remove what a killed process left unfinished under names that begin so; what is being written is left alone."""
+    """Remove unfinished files with this prefix that a killed process left, but none that is being written."""
     for left in folder.glob(f"{glob.escape(prefix)}*{_UNFINISHED}"):
         with suppress(OSError), left.open("rb") as handle:
             if left.is_file() and not left.is_symlink() and _owned(handle):
@@ -202,7 +204,7 @@ def forget(folder: Path, prefix: str) -> None:
 
 
 def require_writable(path: Path) -> None:
-    """Refuse a path that cannot be written to; worth asking before hours of work."""
+    """Raise if a path cannot be written to; called before hours of work."""
     with writing(path):
         target = resolved(path)
         near = next(parent for parent in (target, *target.parents) if parent.exists())
@@ -218,7 +220,7 @@ def require_writable(path: Path) -> None:
 
 
 def resolved(path: Path) -> Path:
-    """Where a path leads, links followed; what is not there yet stays as it is written."""
+    """The absolute path with links followed; missing parts stay as written."""
     found = Path(os.path.realpath(path))
     if found.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
@@ -238,12 +240,12 @@ def _without_name(folder: Path) -> IO[bytes] | None:
 
 
 def _aside(target: Path) -> Path:
-    """A name beside a file that nobody else has."""
+    """A unique name for an unfinished file in the same folder."""
     return target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}{_UNFINISHED}")
 
 
 def _owned(handle: IO[bytes]) -> bool:
-    """Whether a file could be taken for this process alone, until it is closed: then nobody else is writing it."""
+    """Whether this process could lock a file for itself, until it is closed; if so, nobody else is writing it."""
     if sys.platform == "win32":
         return False
     import fcntl

@@ -1,4 +1,4 @@
-"""Statistics of parts that merge into the statistics of the whole: of a log's parts, a lake's, a batch's."""
+"""Statistics of parts (of a log, a lake or a batch) that merge into the statistics of the whole, in a fixed order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 
 class Mergeable(Protocol):
-    """Statistics of some rows or users; those of disjoint parts merge."""
+    """Statistics of some rows or users that merge with those of a disjoint part."""
 
     def merge(self, other: Self) -> Self:
         """The statistics of both parts, this one first."""
@@ -21,12 +21,12 @@ Statistics = TypeVar("Statistics", bound=Mergeable)
 
 
 def merged(parts: Iterable[Statistics]) -> Statistics:
-    """The statistics of all parts, at least one. Merged in their order, so that floats round the same way."""
+    """The statistics of all parts (at least one), merged in order, so that floats round the same way every time."""
     return reduce(lambda first, second: first.merge(second), parts)
 
 
 def merged_known(*parts: Statistics | None) -> Statistics | None:
-    """The statistics of the parts that have any; None where none has."""
+    """The statistics of the parts that are not None, merged; None if all are None."""
     known = [part for part in parts if part is not None]
     return merged(known) if known else None
 
@@ -35,8 +35,8 @@ def merged_known(*parts: Statistics | None) -> Statistics | None:
 class FieldwiseSums:
     """Statistics whose fields merge one by one.
 
-    Statistics merge by their own `merge`, mappings key by key; numbers, arrays and tuples are added. A field's
-    metadata may say otherwise: `low: float = field(metadata=MINIMUM)`.
+    Values with a `merge` method merge by it, mappings merge key by key, and numbers, arrays and tuples are added. A
+    field's metadata may choose another way: `low: float = field(metadata=MINIMUM)`.
     """
 
     def merge(self, other: Self) -> Self:
@@ -57,4 +57,4 @@ def _added(one: Any, other: Any) -> Any:
 
 MINIMUM, MAXIMUM, ANY, ALL = ({"merge": way} for way in (min, max, or_, and_))
 SAME = {"merge": _same}
-"""How a field merges that is not added: the last is the same in all parts."""
+"""Ways to merge a field other than by addition; with `SAME`, the field is equal in all parts."""

@@ -1,7 +1,7 @@
 """A model flavour for MLflow: plans in its registry, with the certificate as metrics and the report as an artefact.
 
-`log_model` logs a plan to a run, `load_model` gives the plan back, and `mlflow.pyfunc.load_model` decides with it. A
-model is a plan's own folder (JSON, safetensors and Parquet): nothing is pickled, and loading one runs no code.
+`log_model` logs a plan to a run, `load_model` returns the plan, and `mlflow.pyfunc.load_model` returns an object that
+decides. A model contains the plan's own folder (JSON, safetensors and Parquet): loading it runs no code.
 """
 
 from __future__ import annotations
@@ -75,15 +75,15 @@ def load_model(model_uri: str) -> Plan:
 
 
 class Decisions:
-    """What MLflow calls a model: decides for tables of users at their step."""
+    """The pyfunc model: decides for tables of users, each row at its step."""
 
     def __init__(self, plan: Plan, seed: int) -> None:
         self.plan, self._seed = plan, seed
 
     def predict(self, model_input: Any, params: Mapping[str, Any] | None = None) -> Any:
-        """The decisions for a table (`user`, `step` and the features), as pandas where the table is.
+        """The decisions for a table (`user`, `step` and the features), as a pandas frame if the input is one.
 
-        A user's decision depends on the user, the step and the seed alone: asked again, it is the same.
+        A decision depends only on the user's row, the user, the step and the seed, so a repeated call returns the same.
         """
         found, findings = self.plan.allocate(to_polars(model_input, "the table of users"), seed=self._seed)
         for finding in findings:
@@ -98,12 +98,12 @@ def _like(given: Any, found: pl.DataFrame) -> Any:
 
 
 def _load_pyfunc(path: str, model_config: Mapping[str, Any] | None = None) -> Decisions:
-    """What `mlflow.pyfunc.load_model` calls; `model_config={"seed": 7}` draws otherwise."""
+    """The loader that `mlflow.pyfunc.load_model` calls; `model_config={"seed": 7}` changes the seed of the draws."""
     return Decisions(Plan.load(path), int((model_config or {}).get("seed", 0)))
 
 
 def _metrics(plan: Plan) -> dict[str, float]:
-    """The certificate in numbers; what is not known, or infinite, is left out."""
+    """The figures of the certificate as metrics, without those that are unknown or infinite."""
     own = plan.certificate
     found = {"certified": float(own.is_certified), "confidence": own.confidence, "users": own.users}
     found |= {"reward": own.reward.estimate, "reward_lower": own.reward.lower, "reward_upper": own.reward.upper}

@@ -1,7 +1,6 @@
-"""Prices of cost, one for each budget: what is a price, and what an infinite one means.
+"""Prices (Lagrange multipliers) of the budgets' costs: validation, the meaning of infinity, and grids of prices.
 
-Everywhere, outcomes lead: [outcomes, …] holds the reward first, then one cost for each budget; prices are
-[prices, budgets].
+Shapes put outcomes first: [outcomes, …] holds the reward, then one cost for each budget; prices are [prices, budgets].
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from redenvelope.errors import UsageError
 
 
 def checked_prices(prices: ArrayLike, budgets: int = 1) -> FloatArray:
-    """Prices as [prices, budgets], numbers of at least 0; a plain list is of one budget."""
+    """Prices as [prices, budgets], all at least 0; a flat list is for one budget."""
     table = np.asarray(prices, dtype=np.float64)
     if budgets == 1 and table.ndim < 2:
         table = np.atleast_1d(table)[:, None]
@@ -30,10 +29,9 @@ def checked_prices(prices: ArrayLike, budgets: int = 1) -> FloatArray:
 
 
 def outcome_weights(prices: ArrayLike) -> FloatArray:
-    """What each outcome counts at prices [prices, budgets], [outcomes, prices]: 1 for the reward, minus the price for
-    a cost.
+    """The weight of each outcome at prices [prices, budgets], [outcomes, prices]: 1 for the reward, −price for a cost.
 
-    A row with an infinite price plans on those costs alone: infinity times a cost of zero would not be a number.
+    With an infinite price, only the costs with infinite prices count, because infinity times zero is not a number.
     """
     table = np.asarray(prices, dtype=np.float64)
     infinite = np.asarray(np.isinf(table))
@@ -42,35 +40,35 @@ def outcome_weights(prices: ArrayLike) -> FloatArray:
     return np.concatenate([np.where(alone, 0.0, 1.0)[None], -costs.T])
 
 
-# A scale of prices from 0 to infinity, and grids on it: what is computed at the knots is interpolated in between.
+# A scale of prices from 0 to infinity, and grids on it: values computed at the knots are interpolated in between.
 
 
 def scaled_dual(duals: FloatArray, unit: float) -> FloatArray:
-    """Duals from 0 to infinity on a scale from 0 to 1, [duals]: the root of dual / (dual + unit).
+    """Duals from 0 to infinity on a scale from 0 to 1, [duals]: the square root of dual / (dual + unit).
 
-    The root spreads out small duals, where a policy's cost falls fastest.
+    The root gives small duals more of the scale, because a policy's cost falls fastest there.
     """
     return np.asarray(np.sqrt(1.0 - unit / (np.asarray(duals, np.float64) + unit)))
 
 
 def unscaled_dual(places: FloatArray, unit: float) -> FloatArray:
-    """The duals at places of that scale, [places]; 1 is infinity."""
+    """The inverse of `scaled_dual`, [places]; 1 is infinity."""
     squares = np.square(places)
     finite = squares < 1.0
     return np.where(finite, unit * squares / np.where(finite, 1.0 - squares, 1.0), np.inf)
 
 
-_FAR_ABOVE = 1e4  # units: nothing is bought at such a price, and its digits still fit 32 bits
+_FAR_ABOVE = 1e4  # units: high enough that nothing is bought, low enough for the digits of 32 bits
 
 
 @dataclass(frozen=True)
 class PriceGrid:
-    """A grid of prices over all budgets, even on the scale of `scaled_dual`, from 0 to infinity."""
+    """A grid of prices over all budgets, from 0 to infinity, evenly spaced on the scale of `scaled_dual`."""
 
     units: tuple[float, ...]
     """The scale of each budget's prices, [budgets]."""
     knots: int
-    """Prices of each budget; the grid has knots ** budgets points."""
+    """Prices per budget; the grid has knots ** budgets points."""
 
     def __post_init__(self) -> None:
         if self.knots < 2 or not self.units or not all(np.isfinite(unit) and unit > 0 for unit in self.units):
@@ -84,11 +82,11 @@ class PriceGrid:
 
     @property
     def finite(self) -> FloatArray:
-        """The same, with prices far above all others in the place of infinite ones, [points, budgets]."""
+        """The same points, with very high prices in place of infinite ones, [points, budgets]."""
         return np.minimum(self.table, _FAR_ABOVE * np.array(self.units))
 
     def weights(self, prices: FloatArray) -> FloatArray:
-        """What each point counts at prices [prices, budgets], [prices, points]: multilinear, rows sum to one."""
+        """Multilinear interpolation weights at prices [prices, budgets], [prices, points]; rows sum to one."""
         found = np.ones((len(prices), 1))
         for column, unit in zip(np.asarray(prices, np.float64).T, self.units, strict=True):
             place = scaled_dual(column, unit)[:, None] * (self.knots - 1)

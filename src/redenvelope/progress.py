@@ -1,4 +1,4 @@
-"""What long work tells while it runs: events with a stage and a phase, for a terminal, a log or a clock."""
+"""Progress: events that long work emits, with a stage and a phase, for a terminal, a log or a timer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """Where a stage is."""
+    """The phase of a stage."""
 
     BEGUN = "begun"
     GOING_ON = "going on"
@@ -17,37 +17,37 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class Event:
-    """Something happened in a stage."""
+    """An event of a stage."""
 
     stage: str
     phase: Phase
     message: str = ""
-    """In words: what is going on, or the key figure of what was done."""
+    """Text: what is being done, or the key figure of what was done."""
     done: int | None = None
-    """Units done so far, where they are counted."""
+    """Units done so far, if units are counted."""
     total: int | None = None
 
 
 Progress = Callable[[Event], None]
-"""Told every event; may raise to stop the work between two steps."""
+"""Called with every event; may raise to stop the work between two steps."""
 
 
 @dataclass(frozen=True)
 class Stages:
-    """Tells progress, if anybody listens."""
+    """Emits the events of stages to a listener, if there is one."""
 
     listener: Progress | None = None
 
     def begin(self, stage: str) -> None:
-        """A stage begins."""
+        """Report that a stage begins."""
         self._tell(Event(stage, Phase.BEGUN))
 
     def going_on(self, stage: str, done: int, total: int, what: str = "") -> None:
-        """So many units of a stage are done."""
+        """Report how many units of a stage are done."""
         self._tell(Event(stage, Phase.GOING_ON, f"{what} {done} of {total}".strip(), done, total))
 
     def finish(self, stage: str, message: str) -> None:
-        """A stage is done; the message holds its key figure."""
+        """Report that a stage is done; the message states its key figure."""
         self._tell(Event(stage, Phase.DONE, message))
 
     def _tell(self, event: Event) -> None:

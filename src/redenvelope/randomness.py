@@ -1,7 +1,7 @@
-"""Chance that repeats: one number in [0, 1) for each user, stream and seed, and the action drawn with it.
+"""Keyed randomness: one number in [0, 1) for each user, stream, seed and step, and the action drawn with it.
 
-Folds, samples, groups and draws all come from here. What a number is for is said by the name of its stream, so that
-no two uses share their numbers, whatever the seed.
+Folds, samples, groups and draws all come from here. A stream is named after its purpose, so that no two purposes share
+numbers, whatever the seed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from redenvelope.arrays import FloatArray, KeyArray
 _WHOLE = re.compile(r"(0|-?[1-9][0-9]*)(\.0+)?")
 _NARROW = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
 _KEY_BYTES = 8
-_MOST_DIGITS = 20  # of an integer of 64 bits, its sign included
+_MOST_DIGITS = 20  # of a 64-bit integer, with its sign
 _LARGEST = 2**64 - 1
-# What `user_key` reads as an integer of 64 bits for sure, and what it may read as another text than it is.
+# Texts that `user_key` reads as 64-bit integers for certain, and texts that it may normalise before hashing.
 _PLAIN_INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"
 _READ_OTHERWISE = r"^-?[0-9]+(\.0+)?$|^[\s\x1c-\x1f]|[\s\x1c-\x1f]$"
 # The odd constant of SplitMix64: keeps a key of zero from mixing to zero.
@@ -32,7 +32,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def user_key(user: int | str) -> int:
-    """The key of one id; "7" and "7.0" are the same user as 7: what an id is stored as depends on the others."""
+    """The key of one id. 7, "7" and "7.0" are one user, because the stored type of an id depends on the others."""
     if isinstance(user, str):
         user = user.strip()
         whole = _WHOLE.fullmatch(user)
@@ -43,7 +43,7 @@ def user_key(user: int | str) -> int:
 
 
 def user_keys(users: pl.Series) -> KeyArray:
-    """The keys of ids [users], integers or text: equal for equal ids on every machine."""
+    """The keys of ids [users], integers or text; equal ids have equal keys on every machine."""
     if users.dtype in _NARROW:
         return users.cast(pl.Int64).to_numpy().view(np.uint64)
     text = users.cast(pl.String)
@@ -58,7 +58,7 @@ def user_keys(users: pl.Series) -> KeyArray:
 
 
 def _text_keys(texts: pl.Series) -> KeyArray:
-    """What `_text_key` gives for each text, several times faster: a hash that is begun once is copied."""
+    """`_text_key` of each text, several times faster, because the hash state is initialised once and copied."""
     begin, digests = hashlib.blake2b(digest_size=_KEY_BYTES).copy, []
     for text in texts.cast(pl.Binary):
         digest = begin()
@@ -72,9 +72,9 @@ def _text_key(text: str) -> int:
 
 
 def fraction(keys: KeyArray, stream: str, seed: int, step: ArrayLike = 0) -> FloatArray:
-    """A number in [0, 1) for each key [users], fixed by key, stream, seed and step (a number, or [users]) alone."""
+    """A number in [0, 1) for each key [users], determined by key, stream, seed and step (a number, or [users])."""
     steps = np.atleast_1d(np.asarray(step, dtype=np.int64)).astype(np.uint64)
-    if len(keys) == len(steps) == 1:  # somebody waits for it: numbers of Python are several times faster
+    if len(keys) == len(steps) == 1:  # a single request: Python integers are several times faster
         mixed = _mix(_mix(int(keys[0]) ^ _stream_key(stream, seed)) ^ _mix(int(steps[0])))
         return np.array([(mixed >> 11) * 2.0**-53])
     words = _mix(_mix(np.asarray(keys, dtype=np.uint64) ^ np.uint64(_stream_key(stream, seed))) ^ _mix(steps))
@@ -82,28 +82,27 @@ def fraction(keys: KeyArray, stream: str, seed: int, step: ArrayLike = 0) -> Flo
 
 
 def fold(keys: KeyArray, folds: int, stream: str, seed: int) -> NDArray[np.int64]:
-    """Which of so many folds each key falls into, [users]: about equally many in each."""
+    """The fold of each key, from 0 to folds − 1, [users]; the folds are of about equal size."""
     return np.minimum((fraction(keys, stream, seed) * folds).astype(np.int64), folds - 1)
 
 
 def member_of(keys: KeyArray, members: int) -> NDArray[np.int64]:
-    """Which member of a cross-fitted plan each key follows, [users]: the one that was made without it, whatever the
-    seed of a fit or of its decisions."""
+    """The member of a cross-fitted plan that each key follows, [users], made without its group; no seed changes it."""
     return fold(keys, members, "member", 0)
 
 
 def draw(probabilities: ArrayLike, uniforms: ArrayLike) -> NDArray[np.intp]:
-    """One action for each row of probabilities: [..., actions] and numbers in [0, 1) [...] -> [...]."""
+    """One action drawn for each row: probabilities [..., actions], uniforms in [0, 1) [...] -> [...]."""
     shape = np.shape(probabilities)
-    if shape[:-1] == (1,):  # somebody waits, as above; the same sums
+    if shape[:-1] == (1,):  # a single request, as above; the sums are the same
         edge = list(accumulate(np.asarray(probabilities, dtype=np.float64)[0].tolist()))
         reached = np.asarray(uniforms, dtype=np.float64).item() * edge[-1]
         return np.array([bisect_right(edge, reached, hi=len(edge) - 1)], dtype=np.intp)
-    # Actions first, so that every operation goes along all rows at once: numpy is slow along short rows.
+    # Put actions first, so that every operation runs along all rows at once: numpy is slow along short rows.
     edges = np.array(np.moveaxis(np.asarray(probabilities, dtype=np.float64), -1, 0), order="C")
     for action in range(1, len(edges)):
         edges[action] += edges[action - 1]
-    # Against the sum, and without the last edge: rounding must leave nobody beyond it.
+    # Compare with the total, and leave out the last edge, so that rounding puts no draw beyond it.
     reach = np.asarray(uniforms, dtype=np.float64) * edges[-1]
     return np.asarray((reach >= edges[:-1]).sum(axis=0), dtype=np.intp)
 
@@ -114,7 +113,7 @@ def _stream_key(stream: str, seed: int) -> int:
 
 
 def _mix(words: Any) -> Any:
-    """SplitMix64's finaliser, of an array or a number: every bit of the input reaches every bit of the output."""
+    """SplitMix64's finaliser for an array or a number: every input bit affects every output bit."""
     words = (words + _GOLDEN) & _LARGEST
     words = ((words ^ (words >> 30)) * 0xBF58476D1CE4E5B9) & _LARGEST
     words = ((words ^ (words >> 27)) * 0x94D049BB133111EB) & _LARGEST

@@ -1,4 +1,4 @@
-"""Records as plain data for JSON and back: what does not fit a record's types is refused in words."""
+"""Records as plain data for JSON, and back; data that do not fit a record's types raise a PlanError with the reason."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from redenvelope.errors import PlanError
 Record = TypeVar("Record")
 
 _NUMBER = "number"
-# JSON has no such numbers; an object with this one key cannot be mistaken for a text.
+# JSON has no infinities and no NaN; an object with this single key cannot be mistaken for text.
 _NAMES = {"infinity": math.inf, "-infinity": -math.inf, "not a number": math.nan}
 
 
 def to_plain(value: Any) -> Any:
-    """A record (dataclasses, tuples, numbers, texts) as what JSON can hold."""
+    """A record (dataclasses, tuples, numbers, text) as data that JSON can represent."""
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Enum):
@@ -38,7 +38,7 @@ def to_plain(value: Any) -> Any:
 
 
 def decoded(content: bytes, what: str) -> dict[str, Any]:
-    """A JSON object; anything else is refused, `what` names it."""
+    """A JSON object, decoded; anything else is an error that calls the content `what`."""
     try:
         found = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -49,7 +49,7 @@ def decoded(content: bytes, what: str) -> dict[str, Any]:
 
 
 def from_plain(kind: type[Record], content: Any, what: str) -> Record:
-    """The record that `to_plain` wrote; `what` names it in the refusal."""
+    """The record that `to_plain` wrote; an error calls it `what`."""
     try:
         return msgspec.convert(_with_numbers(content), kind, strict=True)
     except (msgspec.ValidationError, RecursionError) as error:

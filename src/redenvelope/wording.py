@@ -1,4 +1,4 @@
-"""Numbers in sentences and tables, how objects show themselves, and options in the reader's language."""
+"""Text for readers: numbers in sentences and tables, notebook displays, and option names for Python or commands."""
 
 from __future__ import annotations
 
@@ -11,51 +11,51 @@ from html import escape
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 step`, `2 steps`, `1,200 steps`: the noun's plural ends in s."""
+    """`1 step`, `2 steps`, `1,200 steps`; for nouns whose plural ends in s."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 class Count(int):
-    """A number that takes a noun as its format: `{count:row}` is "1 row" or "2 rows"."""
+    """An integer whose format may be a noun: `{count:row}` is "1 row" or "2 rows"."""
 
     def __format__(self, form: str) -> str:
         return counted(self, form) if form[-1:].isalpha() and form != "d" else super().__format__(form)
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """A figure as people write it, such as 1.517 and 0.313 side by side; a dash where there is none."""
+    """A figure for readers, with about `digits` significant digits, such as 1.517; a dash if there is none."""
     if value is None or math.isnan(value):
         return "–"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
     if isinstance(value, int) or abs(value) >= 10 ** (digits - 1):
         return f"{value:,.0f}".replace("-", "−")
-    value = float(f"{value:.12g}")  # what differs by the order of a sum alone must not round differently
-    # Below 1 a digit less, so that figures of one table have as many decimals.
+    value = float(f"{value:.12g}")  # so that values that differ only by the order of a sum round the same way
+    # One digit less below 1, so that figures of one table have equally many decimals.
     figures = digits - 1 if digits > 3 and abs(value) < 1 else digits
     return f"{value:.{figures}g}".replace("-", "−")
 
 
 def price_label(value: float) -> str:
-    """A price λ; at an infinite one nothing but cost counts."""
+    """A price λ; an infinite one is called cheapest, because only cost counts at it."""
     return "cheapest" if math.isinf(value) else number(value)
 
 
 def signed(value: float | None, digits: int = 3) -> str:
-    """A difference with its sign; what only rounding made is none."""
+    """A difference with its sign; one that comes from rounding alone is shown as 0."""
     shown = number(0.0 if value is not None and abs(value) < 1e-9 else value, digits)
     return f"+{shown}" if shown[0].isdigit() and shown != "0" else shown
 
 
 def interval(lower: float | None, upper: float | None) -> str:
-    """The two ends of an interval, with as many decimals each."""
+    """The two ends of an interval, with equally many decimals."""
     ends = [number(end, 3) for end in (lower, upper)]
     places = [0 if "e" in end else len(end.partition(".")[2]) for end in ends]
     return " to ".join(end + "0" * (max(places) - own) if own else end for end, own in zip(ends, places, strict=True))
 
 
 def html_block(title: str, sentences: Iterable[str], rows: Iterable[tuple[str, str]] = ()) -> str:
-    """What an object shows in a notebook: its title, a list of sentences, and a table of names and values."""
+    """The HTML display of an object in a notebook: its title, a list of sentences, and a table of names and values."""
     listed = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
     told = "".join(
         f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
@@ -65,23 +65,23 @@ def html_block(title: str, sentences: Iterable[str], rows: Iterable[tuple[str, s
     return f"<div>{''.join(parts)}</div>"
 
 
-# Remedies name options as the command line has them. Who calls from Python reads the arguments that mean the same, and
-# a command names only options that it has.
+# Remedies name options as on the command line. Callers from Python see the corresponding arguments instead, and a
+# command names only options that it has.
 
 _OPTION = re.compile(r"--([a-z][a-z-]+)(?:[ =]('[^']*'|(?:[^\s;,:()\"']|,(?=\S))+(?<!\.)))?")
 _SWITCHES = frozenset({"estimate-propensity", "for-all-prices", "all-users", "no-leaf-values"})
 _OF_COLUMNS = frozenset({"ignore", "time", "episode", "cluster", "missing-cost", "dates"})
 _OF_FIT = frozenset({"most-per-user", "temperature", "horizon", "known-before", "estimate-propensity"})
 _TO_COMMANDS = frozenset({"budget-total", "amounts", "user-cap", "port", "debug", "first", "parts", "engine"})
-"""What only commands have."""
+"""Options that only commands have."""
 
 _options: ContextVar[frozenset[str] | None] = ContextVar("options", default=None)
-"""The options of the command that runs; None in Python."""
+"""The options of the running command; None in Python."""
 
 
 @contextmanager
 def speaking_to_commands() -> Iterator[None]:
-    """Within, options are named as on the command line."""
+    """Within the block, options are named as on the command line."""
     token = _options.set(frozenset())
     try:
         yield
@@ -90,13 +90,13 @@ def speaking_to_commands() -> Iterator[None]:
 
 
 def command_has(options: Iterable[str]) -> None:
-    """Tell which options the command that runs has, such as `--time`; outside of commands it says nothing."""
+    """Register the options of the running command, such as `--time`; does nothing outside of commands."""
     if _options.get() is not None:
         _options.set(frozenset(options))
 
 
 def for_reader(text: str) -> str:
-    """A message with its options as its reader gives them: arguments in Python, options that the command has."""
+    """A message with its options as its reader writes them: arguments in Python, or options that the command has."""
     known = _options.get()
     if known is None:
         return _OPTION.sub(_as_argument, text)

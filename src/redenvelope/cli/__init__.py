@@ -1,4 +1,4 @@
-"""The commands. Heavy parts are imported by the command that needs them, so that help is instant."""
+"""The commands. Heavy imports are inside the commands that need them, so that help appears at once."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def _options(
     group = context.command
     chosen = group.commands.get(context.invoked_subcommand or "") if isinstance(group, typer.core.TyperGroup) else None
     command_has(option for each in (chosen.params if chosen else ()) for option in each.opts)
-    keep_programs()  # before a command imports what compiles
+    keep_programs()  # before a command imports anything that compiles
 
 
 def main() -> None:
-    """Run a command; whatever goes wrong becomes a few lines on stderr and an exit code, never a traceback."""
-    # The large products run in XLA and polars, which bring their own threads; threads of BLAS for the small ones
-    # that remain would only wait for each other, and on busy cores they cost ten times what they save.
+    """Run a command; any failure becomes a few lines on stderr and an exit code, never a traceback."""
+    # Large products run in XLA and polars, which have their own threads. BLAS threads for the small products would only
+    # wait for each other; on busy cores they cost ten times what they save.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     share_arena()
     guarded(app)

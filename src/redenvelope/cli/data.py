@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 _BYTES_PER_ROW = 300
-"""That a simulated row takes while it is drawn, roughly."""
+"""Approximate bytes per simulated row while it is drawn."""
 
 
 class CampaignName(StrEnum):
@@ -82,7 +82,7 @@ def demo(
     console.print(
         f"[bold]2. fit[/] the best plan for {budget:g} per user  (redenvelope fit {path} --budget {budget:g})"
     )
-    # The features of this campaign tell all of its state, and its exact truth is given state by state.
+    # The features of this campaign describe its state completely, and its exact truth is computed by state.
     settings = FitSettings(seed=seed, history="none")
     with StageView(enabled=True) as view:
         plan = fit(read_log(path), budget=budget, settings=settings, progress=view.tell)
@@ -148,7 +148,7 @@ def simulate(
 
 
 def _simulate_rules(out: Path, users: int, seed: int, truth: bool, as_json: bool) -> None:
-    """The log of the campaign with rules, and its campaign file."""
+    """Write the log of the campaign with rules, and its campaign file."""
     from redenvelope.simulate.envelopes import EnvelopeCampaign, RuledEnvelopes
 
     campaign = RuledEnvelopes(EnvelopeCampaign(population=300))
@@ -174,7 +174,7 @@ def _simulate_rules(out: Path, users: int, seed: int, truth: bool, as_json: bool
 
 
 def _truth_of_rules(campaign: RuledEnvelopes) -> list[dict[str, Any]]:
-    """What sending nothing, the best within rules and budgets, and the best within the rules alone earn and cost."""
+    """Reward and costs of sending nothing, of the optimum within rules and budgets, and of the one without budgets."""
     from redenvelope.dual.column_generation import solve_budgets
 
     names = [budget.name for budget in campaign.rules.budgets]
@@ -238,7 +238,7 @@ def audit(
         if inspection.log is not None:
             given.check(inspection.log)
             rows = inspection.log
-            if given.rules:  # what the rules forbade could not be drawn
+            if given.rules:  # actions that the rules forbid could not be drawn
                 from redenvelope.fitting.learn import as_logged_under
 
                 rows = as_logged_under(rows, given.rules)
@@ -266,7 +266,7 @@ def audit(
 
 
 _AGAINST_CERTIFICATES = {"propensity_miscalibrated", "draws_depend_on_past", "assigned_by_cluster"}
-"""Warnings of the audit for which every certificate is refused."""
+"""Warnings of the audit that lead to a refused certificate."""
 
 
 def _write_table(frame: pl.DataFrame, out: Path) -> None:
@@ -278,7 +278,7 @@ def _write_table(frame: pl.DataFrame, out: Path) -> None:
 
 
 def _is_log_of(path: Path, campaign: Campaign) -> bool:
-    """Whether a file holds what a campaign writes, such as the log of an earlier demo that was stopped."""
+    """Whether a file has the columns of a campaign's log, for example from an earlier demo that was stopped."""
     import polars as pl
 
     try:
@@ -288,20 +288,20 @@ def _is_log_of(path: Path, campaign: Campaign) -> bool:
 
 
 def _budgets(campaign: Campaign) -> list[float]:
-    """Three budgets around what giving every action equally often would cost."""
+    """Three budgets around the cost of the uniform policy."""
     least, uniform = campaign.cheapest().cost, campaign.uniform().cost
     return [least + share * (uniform - least) for share in (0.5, 1.0, 1.5)]
 
 
-# The live part of the demo: a service, and simulated users who ask it over HTTP.
+# The live part of the demo: a service, and simulated users who send requests over HTTP.
 
 
 _TOGETHER = 20
-"""Users who arrive at the same time."""
+"""Number of users who arrive at the same time."""
 
 
 def _go_live(campaign: EnvelopeCampaign, plan: Plan, out: Path, budget: float, crowd: int, seconds: float) -> None:
-    """Serve a plan to a crowd that redeems more often than the log said, for about so many seconds."""
+    """Serve a plan for about `seconds` to users who redeem more often than those of the log."""
     from redenvelope.ledger.ledger import create_ledger
     from redenvelope.ledger.records import Fund
     from redenvelope.serve.server import serving
@@ -311,7 +311,7 @@ def _go_live(campaign: EnvelopeCampaign, plan: Plan, out: Path, budget: float, c
 
     ledger = out / "ledger.db"
     for old in (ledger, ledger.with_name("ledger.db-wal"), ledger.with_name("ledger.db-shm")):
-        old.unlink(missing_ok=True)  # of an earlier demo
+        old.unlink(missing_ok=True)  # from an earlier demo
     settings = ServeSettings(audience=crowd)
     total = round(100 * budget * crowd)
     service = Service(out / "plan", create_ledger(f"sqlite:///{ledger}", seed=0), [Fund("budget", total, 0)], settings)
@@ -339,7 +339,7 @@ def _go_live(campaign: EnvelopeCampaign, plan: Plan, out: Path, budget: float, c
 def _walk_in(
     people: EnvelopeCrowd, plan: Plan, connection: http.client.HTTPConnection, steps: int, seconds: float
 ) -> float:
-    """Decide for all users and settle, over HTTP; the reward that was earned."""
+    """Decide for all users and settle, over HTTP; returns the total reward."""
     import numpy as np
 
     places = {float(label): place for place, label in enumerate(plan.catalogue.labels)}

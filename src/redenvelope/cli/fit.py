@@ -126,7 +126,7 @@ def fit(
     )
     wanted = options.budget_per_user(budget, budget_total, audience)
     for_profit = options.is_for_profit(maximise, value_per_reward, wanted, target_reward)
-    told = Money().told(currency, audience, value_per_reward)  # refused now, if it makes no sense
+    told = Money().told(currency, audience, value_per_reward)  # so that nonsense is refused at once
     lake = lake_options(log, work, engine, parts, train_users, check_users)
     require_room(out)
     stages_cache = usual_cache() if cache else None
@@ -141,7 +141,7 @@ def fit(
         if lake is None:
             rows = read_log(log, given.columns, estimate_propensity=estimate_propensity)
             stages.finish("log", repr(rows))
-            # The price of profit is known; the budget that it comes to is known once the ladder is.
+            # For profit, the price is known, but the budget only once the ladder is: until then, take the logged cost.
             question = question._replace(budget=float(logged_by_user(rows)[1].mean())) if for_profit else question
             plan = fit_plan(rows, **question._asdict())
         elif for_profit:
@@ -200,7 +200,7 @@ def reprice(
     require_room(out)
     opened = Plan.load(plan)
     wanted = options.named_budgets(opened, budget, budget_total, audience)
-    # What is not given again stays as it was when the plan was made.
+    # Settings that are not given again are those with which the plan was made.
     money = opened.record.money.told(currency, audience, value_per_reward)
     if options.is_for_profit(maximise, money.value_per_reward, wanted, target_reward):
         wanted = {opened.certificate.budgets[0].name: opened.profit_budget(money.value_per_reward or 0.0)}
@@ -217,7 +217,7 @@ def reprice(
 
 
 def _tell(plan: Plan, out: Path, as_json: bool) -> None:
-    """Show a plan that was written, and exit with its code."""
+    """Show a written plan, and exit with its code."""
     from redenvelope.report.terminal import show_plan
     from redenvelope.serialization import to_plain
 

@@ -1,8 +1,8 @@
-"""The last line of defence: whatever ends a command, the user reads one sentence, never a traceback.
+"""Handling of failures: however a command ends, the user reads one sentence, never a traceback.
 
-On Linux the command runs in a child process. A native library that aborts (most often because memory ran out), or the
-system killing what needs too much, ends the child alone; the parent is left to say what happened. It is a fork of a
-process that has loaded nothing yet: it costs milliseconds.
+On Linux the command runs in a child process. If a native library aborts (usually because memory ran out), or the system
+kills the process for the memory it needs, only the child ends, and the parent reports what happened. The fork takes
+milliseconds, because the process has loaded nothing yet.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from redenvelope.progress import Event
 from redenvelope.wording import counted, speaking_to_commands
 
 A_BUG, NO_MEMORY, OUTPUT_LOST = 70, 71, 74
-"""Exit codes beside 2 and 3; as in sysexits.h."""
+"""Exit codes besides 2 and 3, as in sysexits.h."""
 
 _INTERRUPTED = 130
 _LONGEST_DETAILS = 2**20
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _CRASHES = {signal.SIGABRT, signal.SIGTRAP, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
-_FROM_THE_TERMINAL = 0x80  # SI_KERNEL: the whole group got the signal, the child too
+_FROM_THE_TERMINAL = 0x80  # SI_KERNEL: the whole process group received the signal, so the child has it too
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _OUT_OF_MEMORY_WORDS = (
     "resource_exhausted",
@@ -54,7 +54,7 @@ _MEMORY_HELPS = (
 
 
 def guarded(command: Callable[[], None]) -> NoReturn:
-    """Run a command to the end of the process, with `--debug` anywhere on its line to see tracebacks."""
+    """Run a command to the end of the process; `--debug` anywhere on its line shows tracebacks."""
     debug = "--debug" in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]
     _mend_streams()
@@ -64,7 +64,7 @@ def guarded(command: Callable[[], None]) -> NoReturn:
 
 
 def _has_threads() -> bool:
-    """Whether other threads run here, of native libraries too: a child would wait for their locks forever."""
+    """Whether other threads run, including those of native libraries; a child could wait for their locks for ever."""
     try:
         return len(os.listdir("/proc/self/task")) > 1  # noqa: PTH208
     except OSError:
@@ -72,7 +72,7 @@ def _has_threads() -> bool:
 
 
 def _run(command: Callable[[], None], debug: bool) -> int:
-    """Run a command; returns its exit code, and says what went wrong."""
+    """Run a command, report what went wrong, and return its exit code."""
     with speaking_to_commands():
         return _guarded(command, debug)
 
@@ -91,7 +91,7 @@ def _guarded(command: Callable[[], None], debug: bool) -> int:
     except KeyboardInterrupt:
         _say("interrupted; what was not finished was not written")
         return _INTERRUPTED
-    except BaseException as error:  # native libraries panic with exceptions that are no Exception
+    except BaseException as error:  # panics of native libraries are not Exceptions
         if debug:
             raise
         return _unforeseen(error)
@@ -112,7 +112,7 @@ def _unforeseen(error: BaseException) -> int:
 
 
 def _details(trace: str) -> str:
-    """Where details were written; they hold the command line, and nothing of the data but what messages say."""
+    """Write the details of a bug to a file, and return its path; data are in it only as far as in messages."""
     lines = [
         f"redenvelope {__version__}, Python {sys.version}, {sys.platform}",
         f"command: {[_PASSWORD.sub('://…@', word) for word in sys.argv]}",
@@ -129,9 +129,9 @@ def _details(trace: str) -> str:
 
 
 def _hush() -> None:
-    """Let native libraries talk to a file of their own: a panic of theirs is a page that helps nobody.
+    """Redirect the standard error of native libraries to a memory file, because their crash output helps no user.
 
-    Only what Python prints is meant for the user. What they said stands in the details of a bug.
+    Only what Python prints is meant for the user. Their output is included in the details of a bug.
     """
     try:
         kept, aside = os.dup(2), os.memfd_create("said by libraries")
@@ -143,7 +143,7 @@ def _hush() -> None:
 
 
 def _aside() -> str:
-    """What native libraries said, as far as it was kept from the user."""
+    """The output of native libraries that was withheld from the user."""
     with suppress(OSError):
         if Path("/proc/self/fd/2").readlink().name.startswith("memfd:"):
             return os.pread(2, _LONGEST_DETAILS, 0).decode(errors="backslashreplace")
@@ -151,13 +151,13 @@ def _aside() -> str:
 
 
 def _supervise(command: Callable[[], None]) -> NoReturn:
-    """Run a command in a child, and end as it ended."""
+    """Run a command in a child process, and exit as it did."""
     _hush()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_PASSED_ON, signal.SIGCHLD})
     parent = os.getpid()
     try:
         child = os.fork()
-    except OSError:  # no more processes: then without a parent
+    except OSError:  # no process left to fork: run it here
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         _finish(_run(command, debug=False))
     if child == 0:
@@ -168,7 +168,7 @@ def _supervise(command: Callable[[], None]) -> NoReturn:
 
 
 def _awaited(child: int) -> int:
-    """The status that a child ended with; meanwhile signals are passed on to it."""
+    """Wait for a child and return its status; meanwhile, pass signals on to it."""
     while True:
         received = signal.sigwaitinfo({*_PASSED_ON, signal.SIGCHLD})
         if received.si_signo == signal.SIGCHLD:
@@ -181,7 +181,7 @@ def _awaited(child: int) -> int:
 
 
 def _end_as(status: int) -> NoReturn:
-    """End as a child did; what no child can say, because it was ended, is said here."""
+    """Exit as a child did; report for a child that was killed and could not do so itself."""
     if os.WIFEXITED(status):
         os._exit(os.WEXITSTATUS(status))
     ended_by = signal.Signals(os.WTERMSIG(status))
@@ -199,7 +199,7 @@ def _end_as(status: int) -> NoReturn:
 
 
 def _die_with(parent: int) -> None:
-    """Make sure that nothing goes on once the parent is gone, however that happens."""
+    """Make sure that the child ends when its parent does, for whatever reason."""
     import ctypes
 
     with suppress(OSError, AttributeError):
@@ -209,10 +209,10 @@ def _die_with(parent: int) -> None:
 
 
 def _finish(code: int) -> NoReturn:
-    """End the process; what was printed has to have arrived somewhere."""
+    """End the process, and report if its output could not be written."""
     sys.stdout.flush()
     lost = sys.stdout.lost if isinstance(sys.stdout, _Printed) else None
-    # A reader that has gone away on purpose, such as a pager, is no loss.
+    # A reader that closed the pipe on purpose, such as a pager, is no error.
     if lost is not None and lost.errno != errno.EPIPE:
         _say(f"standard output could not be written ({lost.strerror}); what was written to files is there")
         os._exit(code or OUTPUT_LOST)
@@ -222,12 +222,12 @@ def _finish(code: int) -> NoReturn:
 
 
 class _Printed(io.TextIOWrapper):
-    """Output that never stops the work, such as a log on a full disk: what cannot be written is remembered."""
+    """An output stream that never stops the work, for example on a full disk; errors are remembered in `lost`."""
 
     lost: OSError | None = None
 
     def write(self, text: str) -> int:
-        """Print."""
+        """Write, or remember the error."""
         try:
             return super().write(text)
         except OSError as error:
@@ -235,7 +235,7 @@ class _Printed(io.TextIOWrapper):
             return len(text)
 
     def flush(self) -> None:
-        """Print what waits."""
+        """Flush, or remember the error."""
         try:
             super().flush()
         except OSError as error:
@@ -243,18 +243,18 @@ class _Printed(io.TextIOWrapper):
 
 
 def _mend_streams() -> None:
-    """Closed streams lead nowhere, instead of into the next file that is opened; every text can be printed."""
+    """Point closed streams at /dev/null, so that no later file takes their numbers; escape odd characters."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
     sys.stderr = _printed(2, by_line=True)
     sys.stdout = _printed(1, by_line=os.isatty(1))
 
 
 def _printed(number: int, by_line: bool) -> _Printed:
-    """A stream that is open under a number."""
+    """A stream on an open file descriptor."""
     out = os.fdopen(number, "wb", closefd=False)
     return _Printed(out, encoding="utf-8", errors="backslashreplace", line_buffering=by_line)
 
@@ -271,7 +271,8 @@ def _code(error: SystemExit) -> int:
     return 1
 
 
-# Ctrl-C between two steps of long work: raised inside a compiler or a garbage collection, it gets lost or crashes.
+# Ctrl-C takes effect between two steps of long work: inside a compiler or a garbage collection, it gets lost or
+# crashes.
 
 
 _pressed: list[int] = []
@@ -279,7 +280,7 @@ _pressed: list[int] = []
 
 @contextmanager
 def heeding_interrupts() -> Iterator[None]:
-    """Within, the first Ctrl-C is only remembered, for `stop_if_interrupted`; the second is as ever."""
+    """Within the block, the first Ctrl-C is only recorded, for `stop_if_interrupted`; the second interrupts."""
     _pressed.clear()
     before = signal.signal(signal.SIGINT, _press)
     try:
@@ -301,12 +302,12 @@ def _press(number: int, frame: FrameType | None) -> None:
     print("\nstopping after this step, nothing will be written; Ctrl-C again stops at once", file=sys.stderr)
 
 
-# What long commands show while they run.
+# Progress of long commands.
 
 
 @contextmanager
 def listening(quiet: bool) -> Iterator[Callable[[Event], None]]:
-    """A live view of the stages, to be told events; Ctrl-C is heeded whenever it is told something."""
+    """A live view of the stages, as a listener for events; each event is also a chance to stop after Ctrl-C."""
     from redenvelope.report.terminal import StageView
 
     with heeding_interrupts(), StageView(enabled=not quiet) as view:

@@ -1,4 +1,4 @@
-"""What commands do with tables that no memory holds."""
+"""The parts of commands that process tables larger than memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class LakeOptions(NamedTuple):
-    """How a lake is gone through."""
+    """Options for processing a lake."""
 
     work: Path
     engine: Engine
@@ -35,7 +35,7 @@ class LakeOptions(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What is asked of a fit, by the names of its arguments."""
+    """The arguments of a fit, by name."""
 
     budget: float | None
     target_reward: float | None
@@ -54,7 +54,7 @@ def lake_options(
     train_users: int | None = None,
     check_users: int | None = None,
 ) -> LakeOptions | None:
-    """What the options ask for; None where the log is to be read into memory."""
+    """The lake options that were given; None if the log is to be read into memory."""
     said = {"--engine": engine, "--parts": parts, "--train-users": train_users, "--check-users": check_users}
     given = [name for name, value in said.items() if value is not None]
     if work is None and not given:
@@ -66,13 +66,13 @@ def lake_options(
 
 
 def _usual_work(log: str, kind: str = "lakes") -> Path | None:
-    """A folder of the user's cache for the parts of this log; None where there is no cache."""
+    """A folder in the user's cache for the parts of this log; None without a cache."""
     cache, place = cache_folder(), log if is_address(log) else str(Path(log).absolute())
     return None if cache is None else cache / kind / hashlib.sha256(place.encode()).hexdigest()[:24]
 
 
 def fitted(log: str, lake: LakeOptions, question: Question, estimate_propensity: bool) -> Plan:
-    """A plan from a log of any size."""
+    """Fit a plan on a log of any size."""
     from redenvelope.fitting.lake import CHECK_USERS, TRAIN_USERS, SampleSettings, fit_lake
     from redenvelope.lake.reading import open_lake
 
@@ -98,7 +98,7 @@ def audited(
     estimate_propensity: bool,
     quiet: bool,
 ) -> tuple[Audit | None, tuple[Finding, ...]]:
-    """The audit of a log of any size, or why it was refused."""
+    """The audit of a log of any size, or the findings for which it was refused."""
     from redenvelope.fitting.lake import audit_lake
     from redenvelope.lake.reading import open_lake
 
@@ -124,7 +124,7 @@ def allocated(
     parts: int | None,
     quiet: bool,
 ) -> AllocationSummary:
-    """Decide for files of any size, into a folder; into one file, object or table where one is named."""
+    """Decide for files of any size, into a folder, or into one file, object or table."""
     from redenvelope.plan.allocate import require_destination
     from redenvelope.plan.lake import allocate_folder, gathered
 
@@ -132,7 +132,7 @@ def allocated(
     is_one = is_address(out) or (folder.suffix.lower() in (".parquet", ".csv") and not folder.is_dir())
     if is_one:
         require_destination(out)
-        # A stopped run goes on there.
+        # A fixed place, so that a stopped run can be resumed.
         aside = _usual_work(str(out), "decisions") or Path(tempfile.gettempdir(), "redenvelope-decisions")
         folder = aside if is_address(out) else folder.with_name(f".{folder.name}.parts")
     with listening(quiet) as listen:

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 REFUSED, NOT_CERTIFIED, UNDER_SPENT = 2, 3, 4
-"""Exit codes: what was given is wrong; a certificate is refused or contradicted; a plan is certified, but leaves more
-than half of its budget that would earn more."""
+"""Exit codes: an input or option is wrong; a certificate is refused or contradicted; a plan is certified but leaves
+more than half of a budget that would earn more."""
 
 
 def given_path(given: str | Path) -> Path:
-    """Parse a path. An empty text, such as an unset variable gives, would silently mean the working folder.
+    """Parse a path; an empty text, for example from an unset variable, would silently mean the working folder.
 
-    Defaults pass through here too, already as paths.
+    Defaults, which already are paths, pass through here too.
     """
     return Path(given_text(str(given)))
 
@@ -40,7 +40,7 @@ def given_text(text: str) -> str:
 
 
 def given_amount(given: str | float | None) -> float | None:
-    """Parse an amount; separators and currencies could be read in two ways."""
+    """Parse an amount; separators and currencies are refused because they are ambiguous."""
     try:
         amount = None if given is None else float(given)
     except ValueError:
@@ -51,22 +51,22 @@ def given_amount(given: str | float | None) -> float | None:
 
 
 def amount_option(told: str, *names: str) -> Any:
-    """An option that takes an amount; `told` is its help."""
+    """An option for an amount; `told` is its help text."""
     return typer.Option(*names, parser=given_amount, metavar="AMOUNT", help=told)
 
 
 def given_place(given: str | Path) -> str | Path:
-    """Parse a path, or an address of an object store or a database, which stays as it is written."""
+    """Parse a path; an address of an object store or a database stays as it is."""
     return given if isinstance(given, str) and is_address(given) else given_path(given)
 
 
 def path_option(told: str) -> Any:
-    """An option that takes a path; `told` is its help."""
+    """An option for a path; `told` is its help text."""
     return typer.Option(parser=given_path, metavar="PATH", help=told)
 
 
 def table_option(told: str, *names: str) -> Any:
-    """An option that takes a table: a path, or an address."""
+    """An option for a table, given by a path or an address; `told` is its help text."""
     return typer.Option(*names, parser=given_place, metavar="PATH", help=told)
 
 
@@ -225,7 +225,7 @@ def read_campaign(
     dates: str | None = None,
     cluster: str | None = None,
 ) -> Campaign:
-    """The campaign of the options, or of a campaign file; one beside the log is found by itself."""
+    """The campaign of the options and of a campaign file; a file next to the log is found automatically."""
     from redenvelope.campaign.campaign import Campaign
     from redenvelope.log.columns import ColumnMap
 
@@ -243,28 +243,28 @@ def read_campaign(
 
 
 def with_items(campaign: Campaign, items: Path | None) -> Campaign:
-    """The campaign with the item catalogue of the option, where one is given."""
+    """The campaign with the item catalogue of the option, if it was given."""
     from redenvelope.campaign.items import Catalogue
 
     return campaign if items is None else replace(campaign, items=Catalogue.read(items))
 
 
 def split_names(given: str | None) -> tuple[str, ...]:
-    """The names in `one,another`."""
+    """The names in a text like `one,another`."""
     return tuple(name.strip() for name in (given or "").split(",") if name.strip())
 
 
 def _beside(log: Path) -> Path | None:
-    """The campaign file that lies beside a log, or in its folder."""
+    """The campaign file next to a log, or in its folder; None if there is none."""
     try:
         found = (log if log.is_dir() else log.parent) / "campaign.toml"
         return found if found.is_file() else None
-    except (OSError, ValueError):  # a name that no file can have; reading the log says so
+    except (OSError, ValueError):  # an impossible file name; reading the log reports it
         return None
 
 
 def print_json(content: dict[str, Any]) -> None:
-    """One JSON document; a number that JSON cannot hold becomes null."""
+    """Print one JSON document; numbers that JSON cannot represent become null."""
     typer.echo(json.dumps(_plain(content), indent=2, ensure_ascii=False, allow_nan=False))
 
 
@@ -310,7 +310,7 @@ Maximise = Annotated[
 
 
 def is_for_profit(maximise: str | None, value: float | None, budget: Any, target: float | None) -> bool:
-    """Whether profit is asked for, and only that."""
+    """Whether profit is to be maximised; refuses options that contradict it."""
     if maximise is None:
         return False
     if maximise != "profit":
@@ -334,7 +334,7 @@ def budget_per_user(budget: float | None, total: float | None, audience: int | N
 def named_budgets(
     plan: Plan, budgets: list[str] | None, totals: list[str] | None, audience: int | None
 ) -> dict[str, float] | None:
-    """Budgets by name, as mean costs per user; one without a name is the first budget's."""
+    """Budgets by name, as mean costs per user; an entry without a name is for the first budget."""
     if not budgets and not totals:
         return None
     if totals and audience is None:

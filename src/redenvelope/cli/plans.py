@@ -1,4 +1,4 @@
-"""The commands that use a plan: allocate, evaluate, frontier, report, compare."""
+"""The commands that use a plan: allocate, power, explain, evaluate, frontier, report, compare."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def allocate(
 
 
 def _is_one_file(users: str) -> bool:
-    """Whether it is one table, or nothing at all, which is said where one is read."""
+    """Whether this is one table; also true if nothing exists there, which is reported when it is read."""
     from redenvelope.log.formats.sql import is_database
 
     if is_address(users):
@@ -197,7 +197,7 @@ def evaluate(
     mapping = options.read_campaign(
         log, columns, ignore, campaign, time, episode, missing_cost, cluster=cluster
     ).columns
-    # What was not said again is as it was when the plan was made.
+    # Settings that are not given again are those with which the plan was made.
     known = opened.columns
     if not mapping.names and not mapping.ignored:
         mapping = known.reading(mapping.time, mapping.episode, mapping.missing_cost, cluster=mapping.cluster)
@@ -259,7 +259,7 @@ def report(
     opened = Plan.load(plan)
     opened = opened.with_money(opened.record.money.told(currency, audience, value_per_reward))
     if same_file(out.parent, plan) and out.name == "report.html":
-        save_with_report(opened, plan)  # a file of the plan's own, which knows its hash
+        save_with_report(opened, plan)  # the plan's own file, whose hash is in the manifest
         typer.echo(f"{out}: written anew")
         return
     require_outside(out)
@@ -267,7 +267,7 @@ def report(
     typer.echo(f"{out}: {out.stat().st_size // 1024:,} kB")
 
 
-# The command after a roll-out: two arms beside each other, and beside what a plan promised.
+# The command after a roll-out: compare two arms, with each other and with what the plan promised.
 
 
 def compare(

@@ -1,4 +1,4 @@
-"""The commands that run a campaign: serve, token, and those of a ledger."""
+"""The commands that run a campaign: serve, token, and those for ledgers."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def serve(
     loaded = Plan.load(plan)
     if totals:
         caps = capped_by_plan(caps, loaded.certificate.most_per_user)
-        # What is wrong is said before a ledger is created.
+        # Find mistakes before a ledger is created.
         checked = settings_in(mode or "strict", minor_units or 100)
         wanted = funds_for(funded_budgets(loaded, checked.minor_units), totals, caps, 0)
         charge_table_of(loaded, [fund.budget for fund in wanted], most, checked)
@@ -181,7 +181,7 @@ def token(
 
 
 def _log_to_stderr(form: str) -> None:
-    """Log the service, each request where the log is JSON, and errors of the HTTP server (anybody can have it warn)."""
+    """Log the service, each request if the log is JSON, and the HTTP server's errors (anybody can cause warnings)."""
     from redenvelope.serve.monitoring import JsonLines
 
     if form not in ("text", "json"):
@@ -202,13 +202,13 @@ def _milliseconds(hours: float) -> int:
     """--hold-hours in milliseconds."""
     from redenvelope.serve.settings import LONGEST_HOLD_HOURS
 
-    if not hours <= LONGEST_HOLD_HOURS:  # also what is no number
+    if not hours <= LONGEST_HOLD_HOURS:  # also true for NaN
         raise UsageError(f"--hold-hours {hours:g}: give at most {LONGEST_HOLD_HOURS:,} hours, which is ten years")
     return round(hours * 3_600_000)
 
 
 def _by_name(given: list[str], option: str) -> dict[str, str]:
-    """Amounts as text by the name of the budget; "" where no name was given."""
+    """Amounts as text by budget name; "" if no name was given."""
     found: dict[str, str] = {}
     for entry in given:
         name, _, amount = entry.rpartition("=")
@@ -219,7 +219,7 @@ def _by_name(given: list[str], option: str) -> dict[str, str]:
 
 
 def capped_by_plan(caps: dict[str, str], most: float | None) -> dict[str, str]:
-    """The cap per user that was given, or the one that the plan was certified with; a larger one is refused."""
+    """The given cap per user, or the one that the plan is certified for; a larger one is refused."""
     if most is None:
         return caps
     given = next(iter(caps.values()), None)
@@ -229,7 +229,7 @@ def capped_by_plan(caps: dict[str, str], most: float | None) -> dict[str, str]:
     try:
         larger = float(given) > most
     except ValueError:
-        larger = False  # which is said where amounts are read
+        larger = False  # reported when amounts are parsed
     if larger:
         raise UsageError(
             f"--user-cap {given}: the plan is certified for at most {most:.10g} per user; give at most that, or fit "
@@ -239,7 +239,7 @@ def capped_by_plan(caps: dict[str, str], most: float | None) -> dict[str, str]:
 
 
 def _by_label(given: list[str]) -> dict[str, dict[str, float]] | None:
-    """Amounts by budget ("" where no name was given) and action."""
+    """Amounts by budget ("" if no name was given) and action."""
     found: dict[str, dict[str, float]] = {}
     for entry in given:
         before, colon, after = entry.partition(
@@ -355,7 +355,7 @@ def _mode(mode: str | None) -> str | None:
 
 
 def _who(by: str) -> str:
-    """Who changes a ledger."""
+    """The name of the person who changes a ledger."""
     if by:
         return by
     try:
@@ -405,7 +405,7 @@ def change(
                 fund = replace(fund, total=minor_amount(totals[key], one.minor_units, "--budget-total"))
             for key in given & caps.keys():
                 fund = replace(fund, user_cap=minor_amount(caps[key], one.minor_units, "--user-cap"))
-            if fund.total < one.held + one.spent:  # before anything else is changed
+            if fund.total < one.held + one.spent:  # check before anything is changed
                 least = (one.held + one.spent) / one.minor_units
                 raise UsageError(f"--budget-total: {least:,.10g} of {name!r} are spent and held; give at least that")
             commands.append(replace(fund, user_cap=None) if given & lifted else fund)
@@ -515,7 +515,7 @@ def verify(
 
     if head and not _HEAD.fullmatch(head):
         raise UsageError(f"--head {head[:80]!r}: give at least 12 hexadecimal digits of a head")
-    gc.disable()  # it would look through millions of rows again and again
+    gc.disable()  # it would scan millions of rows again and again
     with closing(open_ledger(url, read_only=True)) as opened:
         found = verify_ledger(opened, head)
     gc.enable()

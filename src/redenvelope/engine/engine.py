@@ -1,4 +1,4 @@
-"""Engines that map work over partitions, and return the results in the partitions' order."""
+"""Engines that map work over partitions, in threads or on Ray, and yield the results in the partitions' order."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ Result = TypeVar("Result")
 
 
 class Engine(Protocol):
-    """Maps work over partitions. Results are merged by the caller, in order, so that no number of workers changes a
-    bit of what comes out."""
+    """Maps work over partitions. The caller merges results in order, so the number of workers never changes a bit."""
 
     def map(self, work: Callable[[Part], Result], parts: Iterable[Part]) -> Iterator[Result]:
-        """The result of every part, in the order of the parts; what the work raises is raised here."""
+        """The result of every part, in the order of the parts; exceptions of the work are raised here."""
         ...
 
 
@@ -37,10 +36,10 @@ def cores() -> int:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Products of numpy in one thread each, while it lasts; also a decorator.
+    """Within the block, numpy's matrix products use one thread each; also usable as a decorator.
 
-    Large products run in XLA, and partitions in threads of our own. Threads of BLAS beside them wait for each other
-    without sleeping: of a fit of 250,000 rows on two busy cores, they took 40 of 100 processor seconds.
+    Large products run in XLA, and partitions in this package's own threads. BLAS threads beside them would spin while
+    they wait for each other: in a fit of 250,000 rows on two busy cores, they took 40 of 100 processor seconds.
     """
     with threadpool_limits(limits=1, user_api="blas"):
         yield
@@ -48,10 +47,10 @@ def one_blas_thread() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class LocalEngine:
-    """Works with threads, and holds no more parts and results than it has threads."""
+    """Runs work in threads; at most one more part than there are threads is in progress or waiting."""
 
     threads: int | None = None
-    """None is one per core."""
+    """None: one per core."""
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
@@ -78,7 +77,7 @@ class LocalEngine:
 
 
 def engine_named(name: str) -> Engine:
-    """`local`, `ray` for a cluster on this machine, `ray://HOST:PORT`, `ray:auto` or `ray:HOST:PORT` for another."""
+    """The engine for `local`, `ray` (on this machine), `ray://HOST:PORT`, `ray:auto` or `ray:HOST:PORT`."""
     if name == "local":
         return LocalEngine()
     kind, _, address = name.partition(":")
@@ -94,11 +93,11 @@ def engine_named(name: str) -> Engine:
 
 @dataclass(frozen=True)
 class Opened:
-    """An engine whose parts are opened where the work runs: the work is done on every piece of a part."""
+    """An engine that splits each part into pieces where the work runs, and works on every piece."""
 
     engine: Engine
     pieces: Callable[[Any], Iterable[Any]]
-    """The pieces of a part, in their order."""
+    """The pieces of a part, in order."""
 
     def map(self, work: Callable[[Any], Result], parts: Iterable[Any]) -> Iterator[Result]:
         """The results of all pieces of all parts, in order; see Engine."""

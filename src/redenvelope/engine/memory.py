@@ -14,32 +14,32 @@ _MOST_ARENAS = -8  # M_ARENA_MAX in malloc.h
 
 
 def give_back() -> None:
-    """Give what was freed back to the system: it would else be held in pieces that do not fit the next stage."""
+    """Return freed memory to the system; otherwise it stays in fragments that the next stage cannot use."""
     gc.collect()
     _glibc("malloc_trim", 0)
 
 
 def share_arena() -> None:
-    """Have threads that start later share one heap: each would else keep what it freed, a fifth of a large fit."""
+    """Let threads started from now on share one heap; otherwise each keeps what it freed, a fifth of a large fit."""
     _glibc("mallopt", _MOST_ARENAS, 1)
 
 
 def _glibc(name: str, *arguments: int) -> None:
-    """Call a function of the C library, where it has it; musl and other systems have none of these."""
+    """Call a function of the C library if it has it; musl and other systems have none of these."""
     if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), name):
         getattr(library, name)(*arguments)
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Bytes that this process may still ask for: of the machine, of its group and of its own limit, whichever is
-    least; None where nothing says so. Linux says so in files under `root`."""
+    """Bytes that this process may still allocate: the least of what the machine, its control groups and its own limit
+    leave; None if unknown. Linux reports these in files under `root`."""
     found = [_kilobytes(root / "proc/meminfo", "MemAvailable"), *_left_of_groups(root), _left_of_limit()]
     known = [value for value in found if value is not None]
     return max(min(known), 0) if known else None
 
 
 def _kilobytes(path: Path, name: str) -> int | None:
-    """A line such as `MemAvailable:  1024 kB`, in bytes."""
+    """The value of a line such as `MemAvailable:  1024 kB`, in bytes."""
     try:
         lines = path.read_text(encoding="ascii", errors="replace").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
@@ -48,15 +48,15 @@ def _kilobytes(path: Path, name: str) -> int | None:
 
 
 def number_in(path: Path) -> int | None:
-    """The number in a file; None where there is none."""
+    """The number in a file; None if there is none."""
     try:
         return int(path.read_text(encoding="ascii"))
-    except (OSError, ValueError):  # "max" is no limit
+    except (OSError, ValueError):  # "max" means no limit
         return None
 
 
 def _left_of_groups(system: Path) -> list[int]:
-    """What the control groups of this process leave, from its own up to the root, in both versions of them."""
+    """What the control groups of this process leave, from its own up to the root, for cgroup versions 1 and 2."""
     try:
         lines = (system / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -76,7 +76,7 @@ def _left_of_groups(system: Path) -> list[int]:
 
 
 def _left_of_limit() -> int | None:
-    """What the limit on this process's address space leaves."""
+    """What the limit on this process's address space leaves; None without a limit."""
     try:
         import resource
     except ImportError:  # no such limits on this system
@@ -87,7 +87,7 @@ def _left_of_limit() -> int | None:
 
 
 def require_memory(needed: int, what: str, remedy: str) -> None:
-    """Refuse work that needs more memory than there is, before any of it is taken."""
+    """Raise if work needs more memory than is available, before it begins."""
     there = available_memory()
     if there is not None and needed > there:
         raise UsageError(

@@ -1,8 +1,8 @@
-"""Compiled programs: traced once per kind of machine, kept for the next process, and dropped where they are too many.
+"""Compiled programs: their traces are cached between processes, and old programs are dropped to save memory and disk.
 
-Three things take time before a program runs: tracing the Python that describes it, lowering it, and compiling it. XLA
-keeps what it compiled in a folder; `kept` keeps what was traced and lowered beside it. A small fit runs eighty
-programs, and tracing them took a third of it.
+Three things take time before a program runs: tracing the Python code, lowering it, and compiling it. XLA caches what it
+compiled in a folder; `kept` caches the traced and lowered program next to it. A small fit runs eighty programs, and
+tracing took a third of its time.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _PACKAGE = "redenvelope"
 
 
 def kept(function: Callable[..., Result], static: int = 0) -> Callable[..., Result]:
-    """`jax.jit` of a module-level function, with what was traced kept between processes.
+    """`jax.jit` of a module-level function, with its trace cached between processes.
 
-    The first `static` arguments are hashable; the others are trees of arrays. It returns arrays in tuples, lists and
-    dictionaries. What it computes must follow from its arguments and this package's source alone: a program is found
-    by these. Where an argument may hide something (a class or function of somebody else), nothing is kept.
+    The first `static` arguments are hashable, the others are pytrees of arrays. It returns arrays in tuples, lists and
+    dictionaries. The result must depend only on the arguments and this package's source, because these form the key of
+    the cache. If an argument might hide something (a class or function from elsewhere), nothing is cached.
     """
     import jax
 
@@ -59,9 +59,9 @@ def kept(function: Callable[..., Result], static: int = 0) -> Callable[..., Resu
 
 
 class Constants:
-    """Arrays that a program is compiled with, a static argument known by its content.
+    """Arrays that are compiled into a program as constants: a static argument that is hashed by content.
 
-    What follows from them alone is computed once, when the program is compiled: a call takes half the time.
+    Whatever depends on them alone is computed once, at compile time, which halves the time of a call.
     """
 
     def __init__(self, arrays: Iterable[Any]) -> None:
@@ -81,7 +81,7 @@ class Constants:
 
 
 def _exported(flat: Callable[..., Any], leaves: list[Any], path: Path) -> Any:
-    """The program in a file, or traced now and written to it."""
+    """The program cached in a file, or traced now and cached there."""
     import jax
     from jax import export
 
@@ -97,7 +97,7 @@ def _exported(flat: Callable[..., Any], leaves: list[Any], path: Path) -> Any:
 
 
 def _path(what: Any, leaves: list[Any]) -> Path | None:
-    """Where a program is kept; None where none are, or where its arguments do not say all about it."""
+    """The file that caches a program; None without a cache, or if the arguments do not fully determine the program."""
     import jax
 
     config: Any = jax.config
@@ -114,11 +114,11 @@ def _path(what: Any, leaves: list[Any]) -> Path | None:
 
 
 class UndescribedError(Exception):
-    """A value that its description would not tell from another."""
+    """A value whose description might not distinguish it from another."""
 
 
 def described(value: Any) -> Iterator[str]:
-    """A value in words that tell it from every other."""
+    """A description of a value as text lines, different for different values."""
     import numpy as np
 
     kind = type(value)
@@ -141,7 +141,7 @@ def described(value: Any) -> Iterator[str]:
         for field in fields(value):
             yield field.name
             yield from described(getattr(value, field.name))
-    elif kind.__module__.startswith("equinox."):  # how its modules mark what is missing
+    elif kind.__module__.startswith("equinox."):  # equinox's markers for missing values
         yield repr(value)
     else:
         raise UndescribedError(kind)
@@ -164,14 +164,14 @@ def _described_structure(structure: Any) -> Iterator[str]:
 
 
 def _is_plain(definition: Any) -> bool:
-    """Whether a class or function is known by its name: this package's own, at the top of a module, or Python's."""
+    """Whether a name identifies a class or function: top-level ones of this package, Python or optax."""
     module = definition.__module__.split(".")[0]
     return module in (_PACKAGE, "builtins", "optax") and "<" not in definition.__qualname__
 
 
 @cache
 def _versions() -> tuple[str, ...]:
-    """Of what a traced program follows from: libraries, and this package's source as it lies on the disk."""
+    """The versions that a traced program depends on: of libraries, and of this package's source files on disk."""
     libraries = tuple(f"{name} {version(name)}" for name in ("jax", "jaxlib", "equinox", "optax", "numpy"))
     root = Path(__file__).parents[1]
     source = hashlib.sha256()
@@ -181,15 +181,15 @@ def _versions() -> tuple[str, ...]:
     return (*libraries, sys.version, source.hexdigest())
 
 
-# What XLA compiled is kept by XLA itself, in a folder that the environment names; here is chosen which, and when none
-# may be used.
+# XLA caches what it compiled, in a folder named by an environment variable. The folder is chosen here, and whether it
+# is safe to use.
 
 
 def keep_programs() -> None:
-    """Have programs kept in the user's cache folder; to be called before the first is compiled.
+    """Cache compiled programs in the user's cache folder; call it before the first program is compiled.
 
-    Nothing is done where the environment says otherwise, or where somebody else could write into the folder: what
-    lies there is run.
+    Does nothing if the environment names another folder or turns caches off, or if others could write into the folder,
+    because cached programs are executed.
     """
     home = cache_folder()
     if home is None or _FOLDER in os.environ:
@@ -203,20 +203,20 @@ def keep_programs() -> None:
     except OSError:
         return
     os.environ[_FOLDER] = str(folder)
-    # By default only what took a second to compile is kept; a fit compiles a hundred programs of half a second.
+    # By default, only programs that took a second to compile are cached; a fit compiles a hundred of half a second.
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
-    if "jax" in sys.modules:  # which has read the environment already
+    if "jax" in sys.modules:  # jax has already read the environment
         config = sys.modules["jax"].config
         config.update("jax_compilation_cache_dir", str(folder))
         config.update("jax_persistent_cache_min_compile_time_secs", 0)
         config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    # A program that a killed process left half written, or that does not fit on the disk, is compiled anew.
+    # A program that was written only in part is compiled again.
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
 
 
 def _kind_of_machine() -> str:
-    """What the processor can do, in a short word: in a home that machines share, a program is for its kind alone."""
+    """A hash of the processor's features: machines that share a home folder may need different programs."""
     flags = ""
     with suppress(OSError), _PROCESSOR.open(encoding="utf-8", errors="replace") as lines:
         flags = next((line for line in lines if line.lower().startswith(("flags", "features"))), "")
@@ -244,14 +244,14 @@ def make_room(folder: Path, most_bytes: int = 2**29) -> None:
 
 _PIECES = Path("/proc/self/maps")
 _MOST_PIECES = Path("/proc/sys/vm/max_map_count")
-_ROOM_FOR_PROGRAMS = 0.6  # of the pieces; a fit with new shapes takes a tenth of what Linux grants by default
+_ROOM_FOR_PROGRAMS = 0.6  # share of the mappings; a fit with new shapes takes a tenth of Linux's default limit
 
 
 def forget_programs(most: int | None = None) -> None:
-    """Drop what was compiled before where the process comes near the pieces of memory that the system grants it.
+    """Drop compiled programs when the process comes near the system's limit on memory mappings.
 
-    A long-lived process that fits logs of many shapes keeps the programs of each; past the limit the compiler ends
-    the process. `most` is the limit, that of the system if None.
+    A long-lived process that fits logs of many shapes accumulates programs; beyond the limit, the compiler aborts the
+    process. `most` is the limit; None reads it from the system.
     """
     most = most or number_in(_MOST_PIECES)
     if most is None or "jax" not in sys.modules:

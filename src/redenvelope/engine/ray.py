@@ -1,8 +1,8 @@
-"""Workers of a Ray cluster: one that is started here, for this machine alone, or one that exists.
+"""An engine on the workers of a Ray cluster, either a new one on this machine or an existing one.
 
-Work and parts go to the workers as plain data. The work itself, with whatever it holds (a plan, the sums of an earlier
-pass), is put into the object store once, and kept by every worker for as long as a pass lasts: what it has compiled
-serves all of its parts. A part whose worker dies is worked on again by another one.
+Work and parts are sent to workers as plain data. The work with everything it holds (a plan, the sums of an earlier
+pass) is put into the object store once, and each worker keeps it for the whole pass, so that what it compiled serves
+all of its parts. A part whose worker dies is given to another worker.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ _ONE_THREAD = {
     "POLARS_MAX_THREADS": "1",
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
 }
-"""One thread per worker: threads that compete for busy cores cost far more than they gain."""
+"""One thread per worker, because threads that compete for busy cores cost far more than they gain."""
 _ALONE = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Ray's own switch for machines on which clusters are not supported: all of its servers then listen on loopback.
+    # Ray's switch for machines on which clusters are not supported; it makes all of its servers listen on loopback.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
 }
-_WAITING = 2  # parts per worker: while one is worked on, the next is on its way
-_LIVES = 20  # of a part whose workers die
+_WAITING = 2  # parts per worker: while one is processed, the next is on its way
+_LIVES = 20  # retries of a part whose workers die
 _STORE_BYTES = 512 * 2**20
 _HELD: dict[str, Callable[[Any], Any]] = {}
-"""In a worker: the work of the pass that goes on."""
+"""In a worker: the work of the current pass, by key."""
 
 
 @dataclass(frozen=True)
 class RayEngine:
-    """Works on a Ray cluster, and asks for no more parts at a time than its workers need."""
+    """Runs work on a Ray cluster, with a limited number of parts in progress."""
 
     address: str | None = None
-    """None starts a cluster on this machine, or goes on with the one that this process has joined; else where one is:
-    `auto`, `HOST:PORT`, or `ray://HOST:PORT` through Ray's client."""
+    """None starts a cluster on this machine, or uses the one that this process has joined; otherwise the address of a
+    cluster: `auto`, `HOST:PORT`, or `ray://HOST:PORT` through Ray's client."""
     workers: int | None = None
-    """Of a cluster that is started here; None is one per core."""
+    """Workers of a cluster started here; None: one per core."""
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
@@ -64,7 +64,7 @@ class RayEngine:
         waiting: deque[Any] = deque()
         try:
             for part in parts:
-                # In a list, Ray hands the place of the work over instead of the work.
+                # Inside a list, Ray passes a reference to the work instead of the work itself.
                 waiting.append(remote.remote([held], held.hex(), part))
                 if len(waiting) > many:
                     yield _result(ray, waiting.popleft())
@@ -76,7 +76,7 @@ class RayEngine:
 
 
 def _worked_on(held: list[Any], key: str, part: Any) -> Any:
-    """In a worker: the work on a part."""
+    """In a worker: run the work on a part."""
     if key not in _HELD:
         import ray
 
@@ -100,8 +100,8 @@ def _result(ray: Any, task: Any) -> Any:
 
 
 def _joined(address: str | None, workers: int | None) -> Any:
-    """Ray, with a cluster at hand."""
-    # A cluster that is started here has its settings from this process; one that exists has its own.
+    """The ray module, connected to a cluster."""
+    # A new cluster takes its settings from this process; an existing one has its own.
     settings = _ALONE | _ONE_THREAD if address is None else {"RAY_USAGE_STATS_ENABLED": "0"}
     with _environment(settings):
         try:
@@ -129,19 +129,19 @@ def _joined(address: str | None, workers: int | None) -> Any:
 def _started(ray: Any, address: str | None, workers: int | None) -> None:
     quiet: dict[str, Any] = {"logging_level": "error", "log_to_driver": False, "configure_logging": False}
     with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
-        # jax warns of forks; those of Ray become other programs at once.
+        # jax warns of forks, but Ray's forks replace the process image at once.
         warnings.simplefilter("ignore", RuntimeWarning)
         if address is not None:
             ray.init(address, runtime_env={"env_vars": _ONE_THREAD}, **quiet)
         else:
             ray.init(num_cpus=workers or cores(), include_dashboard=False, object_store_memory=_STORE_BYTES, **quiet)
-    # Else a worker that dies, and is replaced, is told on standard output, in the middle of what was asked for.
+    # Otherwise Ray would print the death of a worker to standard output, in the middle of the command's results.
     if hasattr(ray._private.worker, "_worker_logs_enabled"):
         ray._private.worker._worker_logs_enabled = False
 
 
 class _environment:  # noqa: N801 - used like a function
-    """Within, the process has these variables; those that were set before stay as they were."""
+    """Within the block, the process has these environment variables; existing ones stay as they were."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._added = {name: value for name, value in settings.items() if name not in os.environ}

@@ -1,1 +1,1 @@
-"""FILES THAT NO MEMORY HOLDS: divided by user into a work folder, then read part by part."""
+"""DATA LARGER THAN MEMORY: divided by user into a work folder, then read part by part."""

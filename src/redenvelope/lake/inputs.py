@@ -27,49 +27,49 @@ from redenvelope.log.tables import FILE, ROW, Table, prepared, without_held_out
 from redenvelope.serialization import to_plain
 
 ROWS_AT_ONCE = 1_000_000
-"""Of a table that is read in slices."""
-_ROW_BYTES = 40  # of compressed tables, about: an address does not tell its size
+"""Rows of a slice, for inputs that can be read in slices."""
+_ROW_BYTES = 40  # of compressed tables, roughly, because an address does not tell its size
 
 
 @dataclass(frozen=True)
 class Input:
-    """One file, or one address with all that it stands for; the size and time tell whether it is the same later."""
+    """One file, or one address with everything it stands for; size and time tell whether it has changed."""
 
     place: str
     name: str
-    """What findings call it."""
+    """The name in findings."""
     size: int
-    """Bytes; of an address about, by its rows."""
+    """Bytes; for an address, estimated from its rows."""
     modified: int
-    """Nanoseconds since 1970; 0 of an address."""
+    """Nanoseconds since 1970; 0 for an address."""
     rows: int | None
-    """None of text, which is counted when it is read."""
+    """None for text, whose rows are counted when it is read."""
     folders: Mapping[str, str | date | None] = field(default_factory=dict)
-    """Column -> value, from folders named column=value."""
+    """Column -> value, from folder names of the form column=value."""
 
     @property
     def record(self) -> dict[str, str | int]:
-        """What a manifest keeps."""
+        """The entry in a manifest."""
         place = self.name if is_address(self.place) else self.place  # an address may hold a signature
         return {"place": place, "bytes": self.size, "modified": self.modified}
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Some rows of an input."""
+    """A range of rows of an input."""
 
     number: int
-    """Among all slices of a lake."""
+    """The number among all slices of a lake."""
     file: int
     """The number of the input."""
     input: Input
     first: int = 0
     most: int | None = None
-    """None is all rows."""
+    """None: all rows."""
 
 
 def inputs_of(source: str | Path) -> tuple[Input, ...]:
-    """The inputs that a source names, in a fixed order; their headers are read, their rows are not."""
+    """The inputs that a source names, in a fixed order; reads only their headers."""
     if is_address(source):
         return (_address(str(source)),)
     found, findings = [], Findings()
@@ -86,7 +86,7 @@ def inputs_of(source: str | Path) -> tuple[Input, ...]:
 
 
 def slices_of(inputs: tuple[Input, ...], rows_at_once: int = ROWS_AT_ONCE) -> tuple[Slice, ...]:
-    """All rows of all inputs, in their order; text is read a file at a time."""
+    """Slices that cover all rows of all inputs, in order; a text file is one slice."""
     found: list[Slice] = []
     for file, each in enumerate(inputs):
         if each.rows is None:
@@ -108,15 +108,15 @@ def _address(address: str) -> Input:
     return Input(address, place_name(address), rows * _ROW_BYTES, 0, rows)
 
 
-# Readers of slices: `user` under its own name, every row with its file and its number.
+# Readers of slices: the user column is named `user`, and every row has the number of its file and its own.
 
 
-_LOOKED_AT = 10_000  # rows of a slice, to see whether a column would have to be guessed at
+_LOOKED_AT = 10_000  # rows of a slice that show whether a column would need guessing
 _MOST_EPISODES = 10_000
 
 
 class Read(NamedTuple):
-    """The rows of a slice, and what there is to remember of them."""
+    """The rows of a slice, and what to record about them."""
 
     frame: pl.DataFrame
     whole_ids: bool = False
@@ -130,27 +130,27 @@ class Reader(Protocol):
     """Reads slices of the inputs of a lake."""
 
     def read(self, part: Slice, findings: Findings) -> Read | None:
-        """The rows of a slice; None where they cannot be had, for a reason that is among the findings."""
+        """The rows of a slice; None if they cannot be read, with the reason among the findings."""
         ...
 
     @property
     def record(self) -> dict[str, Any]:
-        """What a manifest keeps: slices that are read otherwise are other parts."""
+        """The entry in a manifest; slices read with another entry belong to other parts."""
         ...
 
     @property
     def cluster(self) -> str | None:
-        """The column of clusters, which are divided whole; None where users are."""
+        """The column of clusters, if rows are divided by cluster; None to divide by user."""
         ...
 
 
 @dataclass(frozen=True)
 class LogReader:
-    """Reads a log as it stands: nothing is decided here that all rows must be looked at for."""
+    """Reads slices of a log; whatever depends on all rows is decided later."""
 
     columns: ColumnMap
     without_propensity: bool = False
-    """Whether propensities are to be estimated: those in the table are not looked at."""
+    """Whether propensities are to be estimated, so that those in the table are ignored."""
 
     @property
     def cluster(self) -> str | None:
@@ -170,7 +170,7 @@ class LogReader:
         if frame is None:
             return None
         frame = prepared(part.input.name, with_folders(frame, part.input.folders), columns, findings)
-        frame = without_held_out(frame, columns, findings, strict=True)  # or slices might read it differently
+        frame = without_held_out(frame, columns, findings, strict=True)  # strict, or slices might be read differently
         frame = without(frame, {"propensity"} if self.without_propensity else set())
         guessed = self._guessed(frame)
         if columns.dates == "relative":
@@ -184,10 +184,10 @@ class LogReader:
         return Read(_placed(frame, part), whole, filled, guessed, _present(frame), self._episodes(frame))
 
     def _guessed(self, frame: pl.DataFrame) -> tuple[str, ...]:
-        """Columns of text that reading a whole table would take for something else, by their first rows."""
+        """Text columns that reading a whole table would convert, judged by their first rows."""
         first = frame.head(_LOOKED_AT)
         looked = repaired(Table(first.with_columns(pl.lit(0).alias(FILE)), ("",)), ColumnMap(), Findings()).frame
-        # What was named is looked at by its own rules.
+        # Columns named by the user are checked by their own rules.
         said = {self.columns.time, self.columns.episode, self.columns.cluster, *self.columns.costs}
         text = [name for name, dtype in first.schema.items() if dtype == pl.String and name not in said]
         return tuple(name for name in text if not column(first, name).equals(column(looked, name), null_equal=True))
@@ -206,12 +206,12 @@ class LogReader:
 
 @dataclass(frozen=True)
 class TableReader:
-    """Reads some columns of a table, under other names."""
+    """Reads some columns of a table, and renames them."""
 
     renames: Mapping[str, str]
-    """The table's own names -> others."""
+    """The table's names -> new names."""
     wanted: tuple[str, ...]
-    """By their names then; those that a file lacks are lacking."""
+    """New names of the columns to read; columns that a file lacks are left out."""
     cluster: None = None
 
     @property
@@ -241,7 +241,7 @@ class TableReader:
 
 
 def raw_rows(part: Slice, ignored: frozenset[str], findings: Findings) -> pl.DataFrame | None:
-    """The rows as they are stored, numbered from 1."""
+    """The rows as stored, numbered from 1."""
     place = part.input.place
     if is_address(place):
         with store_failures(place):
@@ -252,7 +252,7 @@ def raw_rows(part: Slice, ignored: frozenset[str], findings: Findings) -> pl.Dat
 
 
 def _numbered(frame: pl.DataFrame, part: Slice) -> pl.DataFrame:
-    """The rows with their numbers, of which an address may have more than 32 bits count."""
+    """The rows with their numbers, in 64 bits, because an address may hold more rows than 32 bits count."""
     return frame.with_columns(pl.int_range(part.first + 1, part.first + len(frame) + 1, dtype=pl.UInt64).alias(ROW))
 
 

@@ -1,4 +1,4 @@
-"""A partitioned lake in its work folder: parts of complete users, one file each, and the records of progress."""
+"""A partitioned lake in its work folder: parts with complete users, one file each, and records of the progress."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ class Notes:
     """The inputs by name."""
     rows: int
     buckets: int
-    """Of users, into which the ids divide them; a part holds some neighbouring ones."""
+    """Number of buckets that ids are hashed into; a part holds some consecutive buckets."""
     columns: dict[str, str]
     """Name -> type."""
     whole_ids: bool
-    """Whether ids of text are read as integers, because all of them are."""
+    """Whether text ids are read as integers, because all of them are integers."""
     filled: int
-    """Costs that were filled in."""
+    """Number of missing costs that were filled in."""
     episodes: tuple[str, ...]
-    """Values of the column that tells episodes apart."""
+    """Values of the column that distinguishes episodes."""
     findings: tuple[Finding, ...]
-    """Of the files."""
+    """Findings about the files."""
     parts: tuple[PartRecord, ...]
 
 
 @dataclass(frozen=True)
 class LakePart:
-    """A part by its path: what is sent to a worker."""
+    """A part by its path, which is what workers receive."""
 
     number: int
     path: str
@@ -62,14 +62,14 @@ class LakePart:
 
 @dataclass(frozen=True)
 class Lake:
-    """A work folder."""
+    """A partitioned lake: its work folder, its manifest and its parts."""
 
     folder: Path
     notes: Notes
     parts: tuple[LakePart, ...]
 
 
-# Records of a work folder: its settings and its progress. Each is written atomically, with a checksum.
+# Records of a work folder: its settings and its progress, each written atomically with a checksum.
 
 
 Record = TypeVar("Record")
@@ -80,30 +80,30 @@ _SEAL = "seal"
 
 @dataclass(frozen=True)
 class SliceRecord:
-    """A slice that was divided."""
+    """The record of a divided slice."""
 
     rows: int
     offsets: tuple[int, ...]
-    """Where each part's rows begin in the slice's file, and where the last end, [parts + 1]; its header comes first."""
+    """Where each part's rows begin in the slice's file, and where the last end, [parts + 1], after an empty table."""
     check: int
-    """Of the slice's file, by CRC-32: it is made anew if it is not what was written."""
+    """CRC-32 of the slice's file; if it does not match, the file is made again."""
     whole_ids: bool
-    """Whether ids of text are all integers."""
+    """Whether all text ids are integers."""
     findings: tuple[dict[str, Any], ...]
-    """What was wrong with the rows, as `Finding.as_dict` says it."""
+    """Findings about the rows, in the form of `Finding.as_dict`."""
     filled: int
-    """Costs that were filled in."""
+    """Number of missing costs that were filled in."""
     guessed: tuple[str, ...]
-    """Columns of text that hold formatted numbers, dates, or words for yes and no."""
+    """Text columns that hold formatted numbers, dates, or words for yes and no."""
     present: tuple[str, ...]
-    """Columns that hold anything."""
+    """Columns that are not entirely null."""
     episodes: tuple[str, ...]
-    """Different values of the column that tells episodes apart."""
+    """Distinct values of the column that distinguishes episodes."""
 
 
 @dataclass(frozen=True)
 class PartRecord:
-    """A part that is whole."""
+    """The record of a complete part."""
 
     rows: int
     bytes: int
@@ -111,7 +111,7 @@ class PartRecord:
 
 
 def read_record(path: Path, kind: type[Record]) -> Record | None:
-    """The record in a file; None where it is missing or damaged, so that its work is done again."""
+    """The record in a file; None if it is missing or damaged, so that its work is done again."""
     try:
         return from_plain(kind, _read_json(path), str(path))
     except (OSError, PlanError):
@@ -119,18 +119,18 @@ def read_record(path: Path, kind: type[Record]) -> Record | None:
 
 
 def write_record(path: Path, record: Any) -> None:
-    """Write a record in one step."""
+    """Write a record atomically."""
     write_json(path, to_plain(record))
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write plain data in one step, with a seal: a record that was damaged must not pass for one that says less."""
+    """Write plain data atomically, with a checksum, so that damage is noticed."""
     with replacing(path, durable=False) as file:
         file.write(json.dumps({_SEAL: _seal(content), **content}, indent=1, ensure_ascii=False).encode())
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """What `write_json` wrote, and nothing else."""
+    """The content that `write_json` wrote; raises if it was changed."""
     content = decoded(read_regular(path, _LARGEST_BYTES), str(path))
     if content.pop(_SEAL, None) != _seal(content):
         raise PlanError("damaged or changed: its checksum does not match its content")
@@ -142,9 +142,9 @@ def _seal(content: Mapping[str, Any]) -> str:
 
 
 def agrees(path: Path, settings: Mapping[str, Any], what: str) -> bool:
-    """Whether a folder was begun with these settings; a new folder is begun with them.
+    """Whether a folder already has these settings; a new folder gets them.
 
-    A folder that was begun with other settings is refused: `what` it holds would be mixed up.
+    A folder with other settings is refused, because its content (`what`) would be mixed up.
     """
     plain = json.loads(json.dumps(settings))
     if not path.exists():
@@ -165,7 +165,7 @@ def agrees(path: Path, settings: Mapping[str, Any], what: str) -> bool:
 
 
 def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """The first of the inputs that is not as it was."""
+    """The first input that is new or has changed, as text."""
     known = {each["place"]: each for each in before.get("inputs") or ()}
     for each in now.get("inputs") or ():
         was = known.get(each["place"])
@@ -183,7 +183,7 @@ Result = TypeVar("Result")
 def paced(
     stages: Stages, stage: str, results: Iterable[Result], total: int, rows: Callable[[Result], int]
 ) -> Iterator[Result]:
-    """The same results; after each, the pace and the time left are reported."""
+    """The same results; after each, reports the rows per second and the time left."""
     began, done = time.monotonic(), 0
     for number, result in enumerate(results, start=1):
         done += rows(result)

@@ -1,4 +1,8 @@
-"""Partitioning a lake by user: resumed where it was interrupted, skipped where it is done; inputs are never changed."""
+"""Partitioning a lake by user, in a work folder; resumed after an interruption, and skipped once it is complete.
+
+`Divide` splits every slice of the inputs by part, and `Gather` assembles every part from the slices. Inputs are never
+changed.
+"""
 
 from __future__ import annotations
 
@@ -61,10 +65,10 @@ def partition(
     stage: str = "partition",
     rows_at_once: int = ROWS_AT_ONCE,
 ) -> Lake:
-    """The rows of a source by user, in a work folder: made now, gone on with, or found whole.
+    """Partition the rows of a source by user in a work folder, or resume or reuse what the folder holds.
 
-    `parts` is a power of two; None takes as many as keep each at about a million rows. `buckets` are as many as those
-    of another lake whose parts are to hold the same users.
+    `parts` is a power of two; None chooses as many as give each about a million rows. For parts with the same users as
+    those of another lake, pass that lake's `buckets`.
     """
     inputs, stages = inputs_of(source), stages or Stages()
     buckets = buckets or _power(sum(each.size for each in inputs), _BUCKET_BYTES, _FEWEST_BUCKETS, _MOST_BUCKETS)
@@ -136,7 +140,7 @@ def _made(
 
 
 def _findings(records: Sequence[SliceRecord]) -> tuple[Finding, ...]:
-    """What the slices found, each once; of a file that is read in slices, the first that breaks a rule is named."""
+    """The findings of all slices; for each rule, file and column the first one."""
     found: dict[tuple[str, str | None, str | None], Finding] = {}
     for record in records:
         for plain in record.findings:
@@ -148,7 +152,7 @@ def _findings(records: Sequence[SliceRecord]) -> tuple[Finding, ...]:
 def _header(
     work: Path, records: Sequence[SliceRecord], files: Sequence[str], findings: tuple[Finding, ...]
 ) -> tuple[pl.DataFrame, tuple[Finding, ...]]:
-    """No rows of the columns that all slices share, in types that hold them all; slices that clash are reported."""
+    """An empty frame with the columns common to all slices, in types that fit them all; clashes are reported."""
     frames = []
     for number, (record, file) in enumerate(zip(records, files, strict=True)):
         header = header_of(work, number, record)
@@ -166,7 +170,7 @@ def _header(
 
 
 def _refuse_guesses(records: Sequence[SliceRecord]) -> None:
-    """Refuse columns that reading in memory would convert, because it sees all rows."""
+    """Refuse columns that reading in memory would convert, because that requires looking at all rows."""
     for name in sorted({name for record in records for name in record.guessed}):
         if all(name in record.guessed for record in records if name in record.present):
             raise UsageError(
@@ -177,7 +181,7 @@ def _refuse_guesses(records: Sequence[SliceRecord]) -> None:
 
 
 def _whole(work: Path, parts: Sequence[PartRecord]) -> bool:
-    """Whether all parts are where they belong, as long as they were."""
+    """Whether all parts exist with their recorded sizes."""
     with suppress(OSError):
         return all(part_path(work, number).stat().st_size == part.bytes for number, part in enumerate(parts))
     return False
@@ -190,25 +194,25 @@ def _named(work: Path, parts: Sequence[PartRecord]) -> tuple[LakePart, ...]:
 
 
 def _settled(path: Path) -> None:
-    """A file that outlives a loss of power: all at once, after they were written, takes little time."""
+    """Sync a file to disk; doing this for all files at the end takes little time."""
     with path.open("rb") as file, suppress(OSError):
         os.fsync(file.fileno())
 
 
 def _forget(work: Path) -> None:
-    """Slices of files that are wrong: corrected, they are other files."""
+    """Remove the slices of a refused source; once corrected, the files are different ones."""
     for name in ("slices", "parts"):
         shutil.rmtree(work / name, ignore_errors=True)
     (work / "asked.json").unlink(missing_ok=True)
 
 
 def _power(size: int, unit: int, least: int, most: int) -> int:
-    """The power of two that gives each so many bytes at most, within bounds."""
+    """The power of two, within bounds, that divides `size` into pieces of at most `unit`."""
     return min(max(1 << max(-(-size // unit) - 1, 0).bit_length(), least), most)
 
 
 def _refuse_inside(work: Path, inputs: tuple[Input, ...]) -> None:
-    """Inputs below the work folder would be mixed up with its parts, or removed with them."""
+    """Refuse inputs inside the work folder, which would be mixed up with its parts or removed with them."""
     here = work.absolute()
     for each in inputs:
         if here in Path(each.place).parents:
@@ -217,7 +221,7 @@ def _refuse_inside(work: Path, inputs: tuple[Input, ...]) -> None:
 
 @contextmanager
 def alone(work: Path) -> Iterator[None]:
-    """Within, no other process works in the folder."""
+    """Within the block, no other process works in the folder."""
     with writing(work):
         work.mkdir(parents=True, exist_ok=True)
     try:
@@ -233,18 +237,17 @@ def alone(work: Path) -> Iterator[None]:
 
 # Two passes: every slice is divided by user, then every part is assembled from the slices.
 #
-# A user's bucket follows from the id alone, or from that of the user's cluster. Sums are taken bucket by bucket, in
-# their order, and a part is a file of neighbouring buckets. So any number of parts gives the same sums, to the last
-# bit.
+# The bucket of a user depends only on the user's id, or on the id of the cluster. Sums are taken bucket by bucket in
+# order, and a part is a file of consecutive buckets, so any number of parts gives the same sums, to the last bit.
 
 
 def slice_path(folder: Path, number: int) -> Path:
-    """Where a slice lies once it is divided; its record lies beside it."""
+    """The file of a divided slice; its record is next to it."""
     return folder / "slices" / f"slice-{number:06d}.rows"
 
 
 def part_path(folder: Path, number: int) -> Path:
-    """Where a part lies; its record lies beside it."""
+    """The file of a part; its record is next to it."""
     return folder / "parts" / f"part-{number:06d}.parquet"
 
 
@@ -254,14 +257,14 @@ def key_buckets(keys: KeyArray, buckets: int) -> NDArray[np.uint32]:
 
 
 def buckets_of(users: pl.Series, buckets: int) -> NDArray[np.uint32]:
-    """The bucket of each row, [rows]; rows of nobody are in the first."""
+    """The bucket of each row, [rows]; rows without a user are in the first."""
     ids = read_ids(users)
     if ids is None:
         return np.zeros(len(users), dtype=np.uint32)
     values = ids.usable
     if values.dtype == pl.Int64 and not values.null_count():
         return key_buckets(user_keys(values), buckets)
-    # Of text every different id is hashed once.
+    # Hash each distinct text once.
     different = values.drop_nulls().unique()
     place = key_buckets(user_keys(different), buckets)
     return values.replace_strict(different, place, default=0, return_dtype=pl.UInt32).to_numpy()
@@ -269,7 +272,7 @@ def buckets_of(users: pl.Series, buckets: int) -> NDArray[np.uint32]:
 
 @dataclass(frozen=True)
 class Divide:
-    """The first pass: a slice's rows by part, one table after the other in one file."""
+    """The first pass: splits the rows of a slice by part, into one file with a table for each part."""
 
     folder: Path
     reader: Reader
@@ -277,7 +280,7 @@ class Divide:
     buckets: int
 
     def __call__(self, part: Slice) -> SliceRecord:
-        """Divide a slice, unless that is done already."""
+        """Divide a slice, unless that was done before."""
         path = slice_path(self.folder, part.number)
         known = read_record(path.with_suffix(".json"), SliceRecord)
         if known is not None and _is_written(path, known.offsets[-1]) and zlib.crc32(path.read_bytes()) == known.check:
@@ -303,7 +306,7 @@ class Divide:
         elif "user" in frame.columns:
             place = buckets_of(frame["user"], self.buckets)
         place = place // np.uint32(self.buckets // self.parts)
-        # Numbers of 16 bits are sorted several times faster; of parts there are never more.
+        # 16-bit numbers sort several times faster, and there are never more parts than they can count.
         order = np.argsort(place.astype(np.uint16), kind="stable")
         frame = frame[order]
         edges = np.searchsorted(place[order], np.arange(self.parts + 1))
@@ -320,15 +323,15 @@ class Divide:
 
 @dataclass(frozen=True)
 class Gather:
-    """The second pass: a part's rows from all slices, in the order of the inputs."""
+    """The second pass: collects the rows of a part from all slices, in the order of the inputs."""
 
     folder: Path
     records: tuple[SliceRecord, ...]
     header: pl.DataFrame
-    """No rows of the columns that parts have, in their types."""
+    """An empty frame with the columns of parts, in their types."""
 
     def __call__(self, number: int) -> PartRecord:
-        """Put a part together, unless that is done already."""
+        """Assemble a part, unless that was done before."""
         path = part_path(self.folder, number)
         known = read_record(path.with_suffix(".json"), PartRecord)
         if known is not None and _is_written(path, known.bytes) and _sha256(path.read_bytes()) == known.sha256:
@@ -351,7 +354,7 @@ class Gather:
 
 
 def header_of(folder: Path, number: int, record: SliceRecord) -> pl.DataFrame | None:
-    """No rows of a slice's columns, in their types; None where the slice could not be read."""
+    """An empty frame with a slice's columns, in their types; None if the slice could not be read."""
     if not record.offsets[0]:
         return None
     return _taken(slice_path(folder, number), 0, record.offsets[0])
@@ -366,7 +369,7 @@ def _sha256(content: bytes | memoryview) -> str:
 
 
 def _put(frame: pl.DataFrame, room: io.BytesIO) -> None:
-    # A table by itself: any of them is read without the others.
+    # Each table is a complete Parquet file, so that it can be read without the others.
     whole = io.BytesIO()
     frame.write_parquet(whole, compression="lz4", statistics=False)
     room.write(whole.getbuffer())

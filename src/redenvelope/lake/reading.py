@@ -1,4 +1,7 @@
-"""A lake as a log: parts of complete users on disk, read by the same pipeline as a table in memory (`log/read.py`)."""
+"""A lake as a log: its parts are read by the same pipeline as a table in memory (`log/read.py`).
+
+`open_lake` partitions a source and settles one schema for all parts; `LakeLog` yields the log of each bucket.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +29,19 @@ from redenvelope.log.schema.schema import Schema
 from redenvelope.log.tables import Table, report_roles
 from redenvelope.progress import Stages
 
-_FIRST_ROWS = 1_000  # what a missing column may be called is guessed from these
+_FIRST_ROWS = 1_000  # for guesses at what a missing column may be called
 
 
 @dataclass(frozen=True)
 class LakeLog:
-    """A log too large for memory: parts that an engine works on."""
+    """A log too large for memory, in parts that an engine works on."""
 
     lake: Lake
     read: LogParts[LakePart]
 
     @property
     def parts(self) -> tuple[LakePart, ...]:
-        """The parts that have any users, by name."""
+        """The parts that contain users."""
         return self.read.parts
 
     @property
@@ -47,12 +50,12 @@ class LakeLog:
         return self.read.schema
 
     def logs(self, part: LakePart) -> Iterator[Log]:
-        """The log of each of a part's buckets, in their order."""
+        """The logs of a part's buckets, in order."""
         log = self.read.log(part)
         return log.grouped(key_buckets(log.keys, self.lake.notes.buckets))
 
     def opened(self, engine: Engine) -> Opened:
-        """An engine that takes parts, and works on the log of every bucket."""
+        """An engine whose work receives the log of every bucket instead of a part."""
         return Opened(engine, self.logs)
 
 
@@ -67,9 +70,9 @@ def open_lake(
     estimate_propensity: bool = False,
     rows_at_once: int = ROWS_AT_ONCE,
 ) -> LakeLog:
-    """A log of any size, divided by user in a work folder; raises `LogError` with every violation if it cannot be used.
+    """Open a log of any size, divided by user in a work folder; raises `LogError` with every violation if unusable.
 
-    What was divided before is not divided again.
+    A folder that was divided before is reused.
     """
     stages, findings = stages or Stages(), Findings()
     if columns.dates == "relative" and columns.time is None:
@@ -99,40 +102,40 @@ def open_lake(
 
 
 def _report_first(source: str | Path, columns: ColumnMap, findings: Findings, estimate_propensity: bool) -> None:
-    """Report the roles that the first file lacks, before the others are read."""
+    """Report roles that the first file lacks, before the rest is read."""
     first = slices_of(inputs_of(source), _FIRST_ROWS)[0]
     raw = raw_rows(first, frozenset(), Findings())
-    if raw is not None:  # else the reason is reported when the file is read
+    if raw is not None:  # otherwise the reason is reported when the file is read
         report_roles(first.input.name, raw, columns, required_roles(columns, estimate_propensity), findings)
 
 
 @dataclass(frozen=True)
 class _Tables:
-    """Reads the rows of parts in the types of the whole lake."""
+    """Reads the rows of parts, in the types of the whole lake."""
 
     columns: ColumnMap
     files: tuple[str, ...]
     whole_ids: bool
     episodes: tuple[str, ...]
-    """In their order."""
+    """In numeric order if all are integers, else in the order of text."""
 
     def rows(self, part: LakePart) -> tuple[Rows, KeySums]:
-        """The rows of a part, in order and in their types, and what was found about their ids and steps."""
+        """The rows of a part, sorted and typed, and the findings about their ids and steps."""
         frame = part.frame()
         name = self.columns.episode
         if name is not None and name in frame.columns:
-            # Numbered among all episodes of the lake: a part may lack some.
+            # Numbered among all episodes of the lake, because a part may lack some.
             places = dict(zip(self.episodes, range(len(self.episodes)), strict=True))
             numbered = column(frame, name).cast(pl.String).replace_strict(places, default=None, return_dtype=pl.Int32)
             frame = put_back(frame, {name: numbered})
         keyed, keys = settle_keys(Table(frame, self.files), self.columns, self.whole_ids)
-        # Rows of a part stand in the order of the partition, which says nothing about the files.
+        # The order of rows in a part comes from the partition and says nothing about the files.
         found = {key: places for key, places in keys.found.items() if key[0] != "rows_unordered"}
         episodes = None if keys.episodes is None else replace(keys.episodes, count=len(self.episodes))
         return typed_rows(keyed), replace(keys, found=found, episodes=episodes)
 
 
 def _in_order(episodes: tuple[str, ...]) -> tuple[str, ...]:
-    """Week 10 comes after week 9."""
+    """Episodes in numeric order if all are integers (9 before 10), else in the order of text."""
     whole = all(re.fullmatch(PLAIN_INTEGER, value) for value in episodes)
     return tuple(sorted(episodes, key=int) if whole else sorted(episodes))

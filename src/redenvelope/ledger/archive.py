@@ -1,6 +1,6 @@
 """Copies of a ledger: back-ups, restores, and migrations from older formats.
 
-A back-up is a ledger in SQLite, whatever database it was made from: it can be verified, read and restored into either.
+A back-up is a ledger in SQLite, whatever database it came from: it can be verified, read, and restored to either.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _KEYS = {
     "events": "event",
     "tallies": "step, action",
 }
-"""The tables, in the order in which they can be filled, with their primary keys."""
+"""The tables in an order in which they can be filled, with their primary keys."""
 
 
 def back_up(url: str, file: Path) -> Verification:
-    """Write all that was committed at one moment into a file, and verify that; the ledger may be in use."""
+    """Copy the state at one moment into a file, and verify the copy; the ledger may be in use."""
     if any(file.with_name(name).exists() for name in (f".{file.name}.id", f"{file.name}-wal")):
         raise UsageError(f"{file}: is a ledger in use, which a back-up would replace; choose another file")
     with (
@@ -58,16 +58,17 @@ def back_up(url: str, file: Path) -> Verification:
         with closing(SqliteDatabase(str(made), "anew")) as target, source.reading() as old, target.transaction() as new:
             _copy(old, new)
         with closing(sqlite3.connect(made)) as alone:
-            alone.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
+            alone.execute("PRAGMA journal_mode = DELETE")  # a single file, without a log next to it
         made.replace(file)
     with closing(open_ledger(f"sqlite:///{file.absolute()}", read_only=True)) as written:
         return verify(written)
 
 
 def restore(file: Path, url: str, replace: bool = False, by: str = "") -> dict[str, str]:
-    """Make a ledger what it was when it was backed up, in a new epoch; the identity that it has then.
+    """Restore a ledger from a back-up, in a new epoch; returns its new identity.
 
-    With `replace`, what was written since is given up, and services that have it open refuse to go on.
+    With `replace`, everything written since the back-up is lost, and services that have the ledger open refuse to go
+    on.
     """
     if url.partition(":///")[2] and Path(url.partition(":///")[2]).absolute() == file.absolute():
         raise UsageError(f"{file}: is the ledger itself; restore it to another URL")
@@ -89,14 +90,14 @@ def restore(file: Path, url: str, replace: bool = False, by: str = "") -> dict[s
                 _copy(old, new)
                 begun = Transaction.begin(target, new, target.lock)
                 execute(begun, [NewEpoch(begun.now, by)])
-    with closing(Ledger(open_database(url, "anew"))) as restored:  # which also remembers what is here
+    with closing(Ledger(open_database(url, "anew"))) as restored:  # also writes the marker of the restored ledger
         return restored.identity()
 
 
 def _copy(old: Session, new: Session) -> None:
-    """Copy all rows into new tables."""
+    """Copy all rows into newly created tables."""
     for table, key in _KEYS.items():
-        if table in ("counters", "identity"):  # others are empty
+        if table in ("counters", "identity"):  # the other tables are empty
             new.run(f"DELETE FROM {table}")
         values: Sequence[Any] = ()
         columns = old.columns(table)
@@ -115,7 +116,7 @@ _OLD_TABLES = ("counters", "budgets", "decisions", "charges", "entries", "tallie
 
 
 def migrate(url: str, by: str = "") -> tuple[int, Verification]:
-    """Bring a ledger of an older format to this one, in one transaction: the format that it had, and what it is now."""
+    """Migrate a ledger of an older format in one transaction; returns its old format and a verification."""
     with closing(open_database(url, "write", formats=(FORMAT, *OLDER_FORMATS))) as database:
         before = database.format
         if before == FORMAT or before is None:
@@ -139,7 +140,7 @@ def migrate(url: str, by: str = "") -> tuple[int, Verification]:
 
 
 class _Migration:
-    """Writes the rows of this format from those of an older one: its entries become events, in their order."""
+    """Writes the rows of this format from those of an older one: its entries become events, in the same order."""
 
     def __init__(self, session: Session, before: int, by: str) -> None:
         self._session, self._before, self._by = session, before, by
@@ -149,11 +150,11 @@ class _Migration:
         self._identity = dict(zip(IDENTITY, (f"{own:08x}", secrets.token_hex(4), "", "", ""), strict=True))
         self._event, self._chain = 0, ""
         self._changes: dict[str, dict[str, Any]] = {}
-        """What was last said of a budget."""
+        """The latest description of each budget."""
         self._events: list[tuple[Any, ...]] = []
         self._closed: dict[int, tuple[str, float | None, int | None]] = {}
         self._later: list[tuple[int, int, str, int, str]] = []
-        """What has no entry, and its time: price notes, and outcomes of decisions that cost nothing."""
+        """Events without an entry, by time: price notes, and outcomes of decisions that cost nothing."""
 
     def run(self) -> None:
         """Write all rows."""
@@ -207,7 +208,7 @@ class _Migration:
             after = rows[-1][0]
 
     def _decisions(self) -> Iterator[tuple[dict[str, Any], list[tuple[Any, ...]]]]:
-        """Decisions by rising number, with their charges."""
+        """Decisions in order of their numbers, with their charges."""
         names, after = self._session.columns("old_decisions"), 0
         query = f"SELECT * FROM old_decisions WHERE decision > ? ORDER BY decision LIMIT {_CHUNK}"
         while rows := self._session.rows(query, [after]):
@@ -225,7 +226,7 @@ class _Migration:
     def _decide(
         self, old: dict[str, Any], charges: Sequence[tuple[Any, ...]], entries: list[list[Any]], number: int
     ) -> int:
-        """Write a decision with the entries, if they are its own, and give its number."""
+        """Write a decision, with the entries if they are its own, and return its number."""
         own, salt = old["decision"], secrets.token_hex(8)
         new = {"public_id": f"d{own}", "rules": "", "eligible": "", "state": ""}
         new |= {"holdout": int(old["prices"] == "[]")} | old
@@ -276,7 +277,7 @@ class _Migration:
         self._events = []
 
     def _write_users(self) -> None:
-        """Balances of users; one who is above a cap that was lowered keeps what was given until now."""
+        """Write the users' balances; a user above a cap that was lowered keeps what was given."""
         given = "sum(open) + sum(charges.spent)"
         self._session.run(
             f"INSERT INTO user_balances SELECT user_id, budgets.budget, sum(open), sum(charges.spent), "

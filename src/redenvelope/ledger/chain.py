@@ -1,7 +1,7 @@
-"""The chain of hashes through all events of a ledger: a row that is changed, added or removed later breaks it.
+"""The hash chain through all events of a ledger: a row that is changed, added or removed later breaks it.
 
-What identifies a user goes into the chain through a digest with a salt. When the user is forgotten, the digest takes
-the place of the salt, so that the chain stays whole and nobody can find out by trying.
+Columns that identify a user enter the chain through a salted digest. When the user is forgotten, the digest is stored
+in place of the salt: the chain stays valid, and nobody can recover the columns by trying values.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 PERSONAL = ("request", "fingerprint", "user_id", "features", "eligible", "state")
-"""Columns of a decision that identify a user, or may."""
+"""Columns of a decision that identify a user, or may do so."""
 LASTING = (
     *("decision", "propensity", "step", "action", "probabilities", "prices", "plan", "rules", "decided_at"),
     *("expires_at", "public_id", "is_number", "holdout"),
@@ -28,20 +28,20 @@ _encode = msgspec.json.Encoder().encode
 
 
 def personal_digest(salt: str, personal: Row) -> str:
-    """The digest of the columns PERSONAL."""
+    """The salted digest of the columns PERSONAL."""
     return sha256(_encode([salt, personal])).hexdigest()
 
 
 def forgotten(name: str, decision: int) -> tuple[str, ...]:
-    """The columns PERSONAL of a decision whose user is forgotten, and called `name` from then on."""
+    """The columns PERSONAL of a decision after its user was forgotten; `name` replaces the user's id."""
     return f"{name}-{decision}", "", name, "{}", "", ""
 
 
 def next_link(chain: str, event: Row, digest: str = "", lasting: Row = (), charges: Sequence[Row] = ()) -> str:
-    """The chain after an event: its number, time, kind, decision, reward, content and entries.
+    """The hash after an event, from its number, time, kind, decision, reward, content and entries.
 
-    Where it decided something, this goes in too: the digest of PERSONAL, the columns LASTING and CHARGED, by rising
-    name of the budget. Floats go in as text, which is the same everywhere.
+    The event of a decision also includes the digest of PERSONAL, the columns LASTING, and the columns CHARGED in order
+    of the budgets' names. Floats are hashed as text, which is the same on every machine.
     """
     number, at, kind, decision, reward, *rest = event
     row: list[Any] = [chain or _BEGINNING, number, at, kind, decision, None if reward is None else repr(reward), *rest]
@@ -51,5 +51,5 @@ def next_link(chain: str, event: Row, digest: str = "", lasting: Row = (), charg
 
 
 def seed_digest(seed: int) -> str:
-    """The digest of the seed of all draws, which stays secret."""
+    """The digest of the seed of all draws; the seed itself stays secret."""
     return sha256(str(seed).encode()).hexdigest()

@@ -1,7 +1,7 @@
 """Where a ledger is stored: SQLite for one machine, PostgreSQL for several processes, with the same tables.
 
-Both run the same statements, with `?` in place of a value. Balances are rows next to the entries that explain them, and
-CHECK constraints refuse every transaction that would overspend.
+Both run the same statements, with `?` as placeholder. Balances are rows next to the events that explain them, and CHECK
+constraints reject every transaction that would overspend.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from redenvelope.ledger.tables import FORMAT, OLDER_FORMATS, POSTGRES, SQLITE, D
 from redenvelope.ledger.verification import postgres_damage, sqlite_damage
 
 _CHUNK = 500
-"""Values that one statement takes."""
+"""The most values in one statement."""
 _OURS = 0x52456E76
-"""'REnv': marks an SQLite file as ours, and is the advisory lock under which PostgreSQL's tables are created."""
+"""'REnv': marks a SQLite file as a ledger, and is PostgreSQL's advisory lock while the tables are created."""
 _EVER = (
     *("price_notes", "entries", "events", "tallies", "charges", "user_balances", "decisions", "budgets", "identity"),
     "counters",
@@ -44,8 +44,8 @@ _CONNECT_SECONDS = 10
 
 
 Access = Literal["read", "write", "first", "anew", "restore"]
-"""A ledger is read or written where it exists; created where none was known before, or whatever was there before; or
-its place is opened, with or without tables, for one that is restored there in one transaction."""
+"""How to open a ledger: `read` or `write` an existing one; create the `first` one if none was known here before, or
+`anew` regardless; `restore` opens the place, with or without tables, to restore a ledger in one transaction."""
 
 
 def open_database(url: str, access: Access, seed: int | None = None, formats: Sequence[int] = (FORMAT,)) -> Database:
@@ -78,7 +78,7 @@ class Session:
         return found
 
     def rows_in(self, statement: str, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-        """All rows of a query with `IN ({})`, where `values` may be more than one statement takes."""
+        """All rows of a query with `IN ({})`; `values` may be more than fit into one statement."""
         for start in range(0, len(values), _CHUNK):
             part = values[start : start + _CHUNK]
             yield from self.rows(statement.format(placeholders(len(part))), part)
@@ -102,7 +102,7 @@ class Session:
 
 
 def placeholders(count: int) -> str:
-    """As many values, for `IN (…)` or `VALUES (…)`."""
+    """So many placeholders, for `IN (…)` or `VALUES (…)`."""
     return ", ".join("?" * count)
 
 
@@ -110,19 +110,19 @@ class Database(ABC):
     """A stored ledger: one transaction writes at a time, while any number of threads read."""
 
     lock = ""
-    """Ends the first query of a transaction, so that other writers wait."""
+    """Appended to the first query of a transaction, so that other writers wait."""
     placeholder = "?"
     seed: int
     """The seed of all draws that are paid from this ledger."""
     ledger: str
-    """The random number of this ledger, which is part of every id that it gives to a decision."""
+    """The random number of this ledger, part of the id of every decision."""
     epoch: str
-    """Another random number in these ids, which is new whenever the ledger is restored."""
+    """A random number in the same ids that changes whenever the ledger is restored."""
     format: int | None
     is_new: bool = False
-    """Whether it was created by being opened."""
+    """Whether opening it created it."""
     _marker: Path | None = None
-    """A file that remembers which ledger is here."""
+    """A file that remembers which ledger is stored here."""
 
     def __init__(self, name: str, dialect: Dialect, failures: type[Exception], formats: Sequence[int]) -> None:
         self.dialect, self._name, self.failures, self._formats = dialect, name, failures, formats
@@ -133,11 +133,11 @@ class Database(ABC):
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Session]:
-        """A block whose session is committed durably at its end, or undone."""
+        """A transaction, committed durably at the end of the block, or rolled back."""
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[Session]:
-        """A block whose session sees what was committed at one moment."""
+        """A read-only transaction that sees the state at one moment."""
 
     def close(self) -> None:
         """Close all connections."""
@@ -148,11 +148,10 @@ class Database(ABC):
 
     @abstractmethod
     def damage(self) -> tuple[list[str], list[str]]:
-        """What the database finds wrong with itself, and what could not be checked."""
+        """Faults that the database finds in itself, and what could not be checked."""
 
     def clean_up(self) -> bool:
-        """Remove what was overwritten from the files, as far as that can be done here; whether nobody was in the
-        way."""
+        """Remove overwritten content from the files, as far as possible here; returns whether nothing prevented it."""
         with self._lock, self._errors():
             done = [self._writer.execute(statement) for statement in self.dialect.cleaning]
             return not any(one.fetchone()[0] for one in done if one.description)
@@ -166,7 +165,7 @@ class Database(ABC):
 
     @abstractmethod
     def _prepare(self, access: Access, seed: int | None) -> None:
-        """Create the tables where they are missing and may be created."""
+        """Create the tables if they are missing and may be created."""
 
     def _open(self, access: Access, seed: int | None) -> None:
         with self._errors():
@@ -180,7 +179,7 @@ class Database(ABC):
                 raise
 
     def _require_none_before(self, access: Access) -> None:
-        """Refuse to create a ledger where there was one, and where none is to be created."""
+        """Refuse to create a ledger if none is to be created, or if one was known here before."""
         if access in ("read", "write"):
             raise LedgerError(
                 f"{self._name}: there is no ledger; check the path, or create one with redenvelope ledger create"
@@ -192,7 +191,7 @@ class Database(ABC):
             )
 
     def _remember(self, access: Access) -> None:
-        """Remember that this ledger is here."""
+        """Write the marker file that remembers this ledger; with `first`, refuse if it remembers another one."""
         if self._marker is None:
             return
         if access == "first" and self._marker.exists():
@@ -203,12 +202,12 @@ class Database(ABC):
                 f"{self._name}: is another ledger than the one that was created here; open the right one, or remove "
                 f"{self._marker} if the ledger was moved here"
             )
-        with suppress(OSError):  # without it, a missing ledger is not noticed, but this one is as good
+        with suppress(OSError):  # without the marker, only a missing ledger would go unnoticed
             self._marker.parent.mkdir(parents=True, exist_ok=True)
             self._marker.write_text(f"{self.ledger}\n", encoding="utf-8")
 
     def create_again(self, session: Session) -> None:
-        """Create the tables, empty, in place of those that are there, of whatever format, if any."""
+        """Create empty tables in place of existing ones, of whatever format."""
         for table in _EVER:
             session.run(f"DROP TABLE IF EXISTS {table}")
         for statement in (*self.dialect.dropped, *self.dialect.statements()):
@@ -235,7 +234,7 @@ class Database(ABC):
             self.seed, self.ledger, self.epoch = counters["seed"], identity["ledger"], identity["epoch"]
 
     def _reader(self) -> Any:
-        """The connection with which this thread reads."""
+        """This thread's connection for reading."""
         connection = getattr(self._local, "connection", None)
         if connection is None or getattr(connection, "closed", False):
             connection = self._local.connection = self._connect()
@@ -243,7 +242,7 @@ class Database(ABC):
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Errors of the database as errors of the ledger."""
+        """Turn errors of the database into LedgerErrors."""
         try:
             yield
         except self.failures as error:
@@ -256,8 +255,8 @@ class Database(ABC):
 class SqliteDatabase(Database):
     """A ledger in one file. Every commit is synced to disk; readers never wait for the writer.
 
-    A hidden file next to it remembers that it exists: a ledger that went missing is not replaced by a new one with all
-    of its money.
+    A hidden marker file next to it remembers that it exists: a ledger that has gone missing is not replaced by a new
+    one with all of its money.
     """
 
     def __init__(self, path: str, access: Access, seed: int | None = None, formats: Sequence[int] = (FORMAT,)) -> None:
@@ -273,7 +272,7 @@ class SqliteDatabase(Database):
         self._lost = lost_commits(self._wal)
         if access == "read":
             self._read_only()
-        elif self._lost is not None:  # SQLite would remove what is left of them
+        elif self._lost is not None:  # SQLite would delete what remains of them
             raise LedgerError(
                 f"{path}: {self._lost}; restore a back-up, or save what can be read with redenvelope ledger backup and "
                 "restore that"
@@ -286,8 +285,8 @@ class SqliteDatabase(Database):
                 self._files[file] = self._identity(file)
 
     def _read_only(self) -> None:
-        """Choose how to read without writing anything: a file alone as it is, one that is in use beside its log, and a
-        copy where nothing can be written."""
+        """Choose how to read without writing: a lone file as immutable; a file in use with its log; or a copy of both
+        if the folder is not writable."""
         if not self._wal.exists() or not self._wal.stat().st_size:
             self._how = "immutable=1"
         elif os.access(self._path.parent, os.W_OK) and os.access(self._path, os.W_OK):
@@ -309,7 +308,7 @@ class SqliteDatabase(Database):
         return found.st_dev, found.st_ino, *changes
 
     def _require_same_files(self) -> None:
-        """Refuse to go on with files that were removed or replaced: nobody would find again what is written there."""
+        """Refuse to go on with files that were removed or replaced, because anything written there would be lost."""
         for file, known in self._files.items():
             try:
                 found = self._identity(file)
@@ -332,9 +331,9 @@ class SqliteDatabase(Database):
             try:
                 yield Session(self._writer, self.placeholder)
                 self._writer.execute("COMMIT")
-                self._require_same_files()  # before anybody is answered
+                self._require_same_files()  # before any answer is given
             except BaseException:
-                with suppress(sqlite3.Error):  # the disk may have undone it already
+                with suppress(sqlite3.Error):  # an error of the disk may have rolled it back already
                     self._writer.execute("ROLLBACK")
                 raise
 
@@ -372,10 +371,10 @@ class SqliteDatabase(Database):
             cached_statements=256,
         )
         self._opened.append(connection)
-        # A commit is on the disk when it returns; otherwise a loss of power could undo the last ones.
+        # A commit is on disk when it returns; otherwise a power failure could undo the last ones.
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA secure_delete = ON")  # whoever is forgotten is not found in unused space
+        connection.execute("PRAGMA secure_delete = ON")  # nothing of a forgotten user stays in free pages
         return connection
 
     def has_tables(self) -> bool:
@@ -391,7 +390,7 @@ class SqliteDatabase(Database):
         (owner,) = self._writer.execute("PRAGMA application_id").fetchone()
         if owner == _OURS:
             if access != "read":
-                self._writer.execute("PRAGMA journal_mode = WAL")  # a back-up has none
+                self._writer.execute("PRAGMA journal_mode = WAL")  # a back-up has another mode
             return
         if self.has_tables() or access in ("read", "write"):
             what = "is not a ledger of redenvelope; choose another file"
@@ -401,16 +400,16 @@ class SqliteDatabase(Database):
             return
         with self.transaction() as session:
             if session.rows("SELECT 1 FROM sqlite_schema LIMIT 1"):
-                return  # another process has created the tables meanwhile
+                return  # another process has created the tables in the meantime
             self._create_tables(session, seed)
             self._writer.execute(f"PRAGMA application_id = {_OURS}")
 
 
 class PostgresDatabase(Database):
-    """A ledger in PostgreSQL: several processes may write, and the lock of the counters makes them take turns.
+    """A ledger in PostgreSQL: several processes may write, and a row lock on the counters makes them take turns.
 
-    A connection that was lost is opened again by the next transaction. A file among the caches of this machine
-    remembers that there is a ledger at a URL.
+    A lost connection is opened again by the next transaction. A marker file in this machine's cache folder remembers
+    that there is a ledger at a URL.
     """
 
     lock = "FOR UPDATE"
@@ -469,7 +468,7 @@ class PostgresDatabase(Database):
         self._require_none_before(access)
         with self.transaction() as session:
             session.rows("SELECT pg_advisory_xact_lock(?)", [_OURS])
-            if not self.has_tables():  # another process may have created them meanwhile
+            if not self.has_tables():  # another process may have created them in the meantime
                 self._create_tables(session, seed)
 
     def has_tables(self) -> bool:
@@ -478,17 +477,17 @@ class PostgresDatabase(Database):
 
 
 _HEADER, _FRAME = 32, 24
-"""Bytes of the header of a write-ahead log, and of that of each of its frames."""
+"""Bytes of the header of a write-ahead log, and of the header of each frame."""
 _TRIES = 3
 
 
 def lost_commits(path: Path) -> str | None:
-    """What is wrong with the write-ahead log of a database in SQLite, if frames are not read because of damage before
-    them: SQLite takes them for the rest of an older log, and forgets their commits without a word."""
+    """A message if the write-ahead log of a SQLite database is damaged before valid frames, else None. SQLite takes
+    such frames for the rest of an older log, and silently drops their commits."""
     if not path.exists():
         return None
     found = None
-    for _ in range(_TRIES):  # somebody may be writing
+    for _ in range(_TRIES):  # another process may be writing
         content = path.read_bytes()
         before, found = found, _lost_after(content)
         if found is None or found == before:
@@ -504,7 +503,7 @@ def lost_commits(path: Path) -> str | None:
 
 
 def _lost_after(content: bytes) -> tuple[int, int] | None:
-    """The first frame that cannot be read, and how many of the same log follow it up to a commit; None if none do."""
+    """The first unreadable frame, and how many frames of the same log follow it up to a commit; None if none do."""
     if len(content) < _HEADER:
         return None
     magic, _, page, _, *salts, first, second = struct.unpack(">8I", content[:_HEADER])
@@ -534,7 +533,7 @@ def _lost_after(content: bytes) -> tuple[int, int] | None:
 
 
 def _checksum(content: bytes, order: str, sums: tuple[int, int]) -> tuple[int, int]:
-    """SQLite's two sums. Each word is added to the last two sums, so that it weighs as much as a Fibonacci number."""
+    """SQLite's two checksums. Each word is added to the last two sums, so that it has a Fibonacci number as weight."""
     words = np.frombuffer(content, dtype=f"{order}u4").astype(np.uint32)
     count, (first, second) = len(words), sums
     weights = _fibonacci(count + 1)
@@ -545,7 +544,7 @@ def _checksum(content: bytes, order: str, sums: tuple[int, int]) -> tuple[int, i
 
 @cache
 def _fibonacci(most: int) -> NDArray[np.uint32]:
-    """Fibonacci's numbers from 0 to `most`, modulo 2^32."""
+    """The Fibonacci numbers 0 to `most`, modulo 2^32."""
     found = [0, 1]
     while len(found) <= most:
         found.append((found[-1] + found[-2]) & 0xFFFFFFFF)

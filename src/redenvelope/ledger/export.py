@@ -1,4 +1,8 @@
-"""Export: the decisions of a campaign as a log, with propensities, prices and outcomes, for the next audit and fit."""
+"""Export: the decisions of a campaign as a log, with propensities, prices and outcomes, for the next audit and fit.
+
+The log is one row per decision, read at one moment, with amounts in units of currency; a campaign.toml next to it has
+the plan's budgets and rules.
+"""
 
 from __future__ import annotations
 
@@ -31,21 +35,21 @@ class Exported:
     rows: int
     users: int
     open_users: int
-    """Users who were left out because a decision of theirs has no outcome yet."""
+    """Users left out because one of their decisions has no outcome yet."""
     forgotten_users: int
-    """Users who were left out because their features were erased."""
+    """Users left out because their features were erased."""
     expired: int
-    """Rows whose hold expired without an outcome: their cost is 0, and so is their reward, unless one was reported
-    whose money was refused."""
+    """Rows whose hold expired without an outcome. Their cost is 0, and so is their reward, unless one was reported with
+    an amount that was refused."""
     renamed: dict[str, str]
-    """Features that would have had the name of a column of the log, with the name that they have there."""
+    """Features whose names clash with a column of the log, and their new names there."""
     campaign_file: Path | None
-    """Has budgets and rules of the plan, and the columns that are not features; None where a campaign.toml was there
+    """The file with the plan's budgets and rules and the columns that are not features; None if there was one
     already."""
 
 
 def export_log(ledger: Ledger, out: Path, minor_units: int | None = None) -> Exported:
-    """Write the log to a parquet file, and a campaign.toml next to it where there is none."""
+    """Write the log to a parquet file, and a campaign.toml next to it unless there is one."""
     found = log_frame(ledger, minor_units)
     frame = found.frame
     described = {"price", "plan", _PAST, *(name for name in frame.columns if name.startswith(_PRICE_OF))}
@@ -74,18 +78,18 @@ class LogFrame(NamedTuple):
     expired: int
     renamed: dict[str, str]
     campaign: dict[str, list[dict[str, Any]]]
-    """Budgets and rules of the last plan."""
+    """Budgets and rules of the latest plan."""
 
 
 def log_frame(ledger: Ledger, minor_units: int | None = None) -> LogFrame:
-    """The log as of one moment.
+    """The log at one moment.
 
-    Amounts are in units of currency, each of as many minor units as its budget has unless `minor_units` is given. A
-    column that a budget sums is in the log by its name; what a budget counts follows from the actions. Features are
-    those of the plans that decided.
+    Amounts are in units of currency, with `minor_units` per unit or else as many as the budget states. Each column that
+    a budget sums is in the log under its name; counts follow from the actions. Features are those of the deciding
+    plans.
 
-    Users with an open decision are left out with all their rows: a trajectory without its last step would look as if
-    its user had left. So are users who were forgotten: without features, nothing explains what they were given.
+    Users with an open decision are left out with all their rows, because a trajectory without its last step would look
+    like a user who left. Forgotten users are left out because without features their actions cannot be explained.
     """
     columns: dict[str, list[Any]] = defaultdict(list)
     features: dict[str, dict[int, Any]] = defaultdict(dict)
@@ -113,7 +117,7 @@ def log_frame(ledger: Ledger, minor_units: int | None = None) -> LogFrame:
     renamed = _renamed([*kinds, *(name for name in features if name not in kinds)], columns)
     expired = sum(columns.pop("expired"))
     columns["user"] = _users(columns["user"])
-    for name in (_HOLDOUT, _ELIGIBLE, _PAST):  # only where there is something to say
+    for name in (_HOLDOUT, _ELIGIBLE, _PAST):  # only if any row has a value
         if not any(columns[name]):
             del columns[name]
     if _ELIGIBLE in columns:
@@ -128,7 +132,7 @@ def log_frame(ledger: Ledger, minor_units: int | None = None) -> LogFrame:
 
 
 def _renamed(names: Sequence[str], taken: Container[str]) -> dict[str, str]:
-    """Names of features in the log: a feature must not replace a column, nor a column make the log unreadable."""
+    """Names of features in the log, changed if they clash with a column or with the prefix of price columns."""
     found: dict[str, str] = {}
     for name in names:
         own = name
@@ -139,7 +143,7 @@ def _renamed(names: Sequence[str], taken: Container[str]) -> dict[str, str]:
 
 
 def _tables(campaign: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """Budgets and rules as a campaign file has them."""
+    """Budgets and rules in the format of a campaign file."""
     lines = []
     for table, entries in campaign.items():
         for entry in entries:
@@ -150,7 +154,7 @@ def _tables(campaign: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
 
 class _BudgetColumn(NamedTuple):
-    """A budget and the column of the log that it sums; None where it counts actions."""
+    """A budget and the column of the log that it sums; None if it counts actions."""
 
     name: str
     column: str | None
@@ -158,7 +162,7 @@ class _BudgetColumn(NamedTuple):
 
 
 def _budget_columns(balances: Sequence[Balance], minor_units: int | None) -> list[_BudgetColumn]:
-    """Budgets with their columns. Where none sums the cost, the first without a stated measure does."""
+    """Budgets with their columns. If none sums the cost, the first one without a stated measure does."""
     columns = [None if one.measure == COUNTED else one.measure for one in balances]
     if _COST not in columns:
         unstated = next((place for place, one in enumerate(balances) if one.measure == one.budget), None)
@@ -181,9 +185,9 @@ def _row(one: Decided, budgets: Sequence[_BudgetColumn]) -> dict[str, Any]:
     }
     for budget in budgets:
         if budget.column is not None:
-            # Budgets that count in some rows only may share a column; whichever was charged has the amount.
+            # Budgets that count in some rows only may share a column: the one that was charged has the amount.
             row[budget.column] = max(row.get(budget.column, 0.0), one.spent.get(budget.name, 0) / budget.minor_units)
-    if all(budget.column != _COST for budget in budgets):  # a log needs a cost: the first amount stands for it
+    if all(budget.column != _COST for budget in budgets):  # a log needs a cost: take the first amount
         row[_COST] = next((row[budget.column] for budget in budgets if budget.column is not None), 0.0)
     row["price"] = prices[0] if prices else None
     for place, budget in enumerate(budgets[1:], start=1):
@@ -198,13 +202,12 @@ def _row(one: Decided, budgets: Sequence[_BudgetColumn]) -> dict[str, Any]:
 
 
 def _users(users: list[str]) -> list[Any]:
-    """Integers where all ids are, so that they sort as numbers."""
+    """Ids as integers if all are, so that they sort as numbers."""
     return [int(user) for user in users] if all(_INTEGER.fullmatch(user) for user in users) else users
 
 
 def _feature(name: str, values: dict[int, Any], rows: int, kind: str | None) -> pl.Series:
-    """A column of the kind that the plan says, or of the type that its values have in common: boolean, integer, float,
-    or else text."""
+    """A column of the type that the plan states, else of its values' common type: boolean, integer, float or text."""
     column = [values.get(row) for row in range(rows)]
     if kind == "number":
         column = [value if isinstance(value, int | float) else None for value in column]

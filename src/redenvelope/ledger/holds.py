@@ -1,7 +1,7 @@
-"""What each command changes, inside one transaction: hold, settle, release, expire; change a campaign; forget a user.
+"""The effect of each command inside one transaction: hold, settle, release, expire; change a campaign; forget a user.
 
-A decision holds what it may cost. Its outcome settles the hold, or releases it when nothing was spent. A hold without
-an outcome in time expires, and the money can be held again.
+A decision holds what it may cost. Its outcome settles the hold, or releases it if nothing was spent. A hold without an
+outcome in time expires, and the money is free again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Result = Decided | Settled | Refused | Done
 
 
 def execute(transaction: Transaction, commands: Sequence[Command]) -> list[Result]:
-    """Execute commands in their order, each with its own result, and write what they changed."""
+    """Execute commands in order, each with its own result, and write the changes."""
     holds = [command for command in commands if isinstance(command, Hold)]
     transaction.load_requests([hold.request for hold in holds], [hold.user for hold in holds])
     transaction.load_decisions([command.decision for command in commands if isinstance(command, Settle)])
@@ -81,7 +81,7 @@ def _execute(transaction: Transaction, command: Command) -> Result:
 
 
 def _hold(transaction: Transaction, wanted: Hold) -> Result:
-    """Draw an action from what can be paid, and hold what it may cost."""
+    """Draw an action from those that can be paid, and hold what it may cost."""
     before = transaction.by_request.get(wanted.request)
     if before is not None:
         if before.record.fingerprint != wanted.fingerprint:
@@ -138,7 +138,7 @@ def _hold(transaction: Transaction, wanted: Hold) -> Result:
 
 
 def _require_payable(transaction: Transaction, wanted: Hold, choice: Choice) -> None:
-    """Undo the transaction if the drawn action cannot be paid, which is a bug of the caller."""
+    """Raise and thereby roll back the transaction if the drawn action cannot be paid, which is a bug of the caller."""
     budgets = [charge.budget for charge in choice.charges]
     if len(set(budgets)) != len(budgets) or not set(budgets) <= set(transaction.budgets):
         known = list(transaction.budgets)
@@ -153,7 +153,7 @@ def _settle(transaction: Transaction, outcome: Settle) -> Result:
     state = transaction.decisions.get(outcome.decision)
     given, own = outcome.public_id, transaction.identity
     is_own = state is not None and given == state.record.public_id
-    parts = given.split("_")  # a ledger of the oldest format gave numbers alone
+    parts = given.split("_")  # in the oldest format, ids were numbers alone
     if not is_own and len(parts) > 1 and parts[1] != own["ledger"]:
         return Refused(Refusal.OTHER_LEDGER, f"decision {given!r} is not of this ledger, which is {own['ledger']}")
     if (given and not is_own and len(parts) == 1) or (state is None and parts[2:-1] in ([], [own["epoch"]])):
@@ -186,7 +186,7 @@ def _unexpected(outcome: Settle) -> Refused:
 
 
 def _unpaid(transaction: Transaction, state: DecisionState, amounts: Mapping[str, int]) -> Refused | None:
-    """Why the amounts of an outcome are not paid, if they are not."""
+    """Why the amounts of an outcome cannot be paid, or None if they can."""
     number, ceilings = state.record.decision, {charge.budget: charge.ceiling for charge in state.record.charges}
     for budget, amount in amounts.items():
         ceiling = ceilings.get(budget, 0)
@@ -194,7 +194,7 @@ def _unpaid(transaction: Transaction, state: DecisionState, amounts: Mapping[str
             message = f"decision {number} can cost budget {budget!r} at most {ceiling}, not {amount}"
             return Refused(Refusal.ABOVE_CEILING, message)
         more = amount - state.open.get(budget, 0) - state.spent.get(budget, 0)
-        # The hold pays for itself; whatever exceeds it must still be left.
+        # The hold covers its own amount; the excess must be left in the budget.
         if more > 0 and more > transaction.left(state.record.user, budget):
             message = f"budget {budget!r} cannot pay {more} beyond what was held for decision {number}"
             return Refused(Refusal.NOTHING_LEFT, message)
@@ -202,7 +202,7 @@ def _unpaid(transaction: Transaction, state: DecisionState, amounts: Mapping[str
 
 
 def _keep_reward(transaction: Transaction, state: DecisionState, outcome: Settle, amounts: Mapping[str, int]) -> None:
-    """Record the reward of an outcome whose money is refused: a log without it would be biased."""
+    """Record the reward of an outcome whose amount was refused, because a log without it would be biased."""
     if state.reward == outcome.reward:
         return
     content = _json({"amounts": amounts, "status": state.status})
@@ -212,7 +212,7 @@ def _keep_reward(transaction: Transaction, state: DecisionState, outcome: Settle
 
 
 def _amounts_by_budget(transaction: Transaction, state: DecisionState, outcome: Settle) -> dict[str, int]:
-    """What an outcome costs each budget that its decision is charged to, and other budgets that it names."""
+    """What an outcome charges to each budget of its decision, and to other budgets that it names."""
     given = outcome.amounts
     measured: dict[str, int] = {}
     for budget, amount in given.items():
@@ -226,7 +226,7 @@ def _amounts_by_budget(transaction: Transaction, state: DecisionState, outcome: 
         amounts[charge.budget] = given.get(charge.budget, default)
     charged = {transaction.budgets[charge.budget].measure for charge in state.record.charges}
     for budget, amount in given.items():
-        # An outcome may name a budget of other rows that has the same measure: the budget of this row pays.
+        # The outcome may name a budget of other rows with the same measure; the budget of this row pays.
         known = transaction.budgets.get(budget)
         elsewhere = known is not None and not known.counts_actions and known.measure in charged
         if amount and budget not in amounts and not elsewhere:
@@ -262,7 +262,7 @@ def _close(transaction: Transaction, state: DecisionState, outcome: Settle, amou
 
 
 def _earn(transaction: Transaction, state: DecisionState, reward: float) -> None:
-    """Set the reward of a decision."""
+    """Set the reward of a decision, and update the tallies."""
     transaction.tally(state, reward - (state.reward or 0.0), 0)
     if state.reward is not None:
         transaction.recounted.add((state.record.step, state.record.action))
@@ -270,11 +270,11 @@ def _earn(transaction: Transaction, state: DecisionState, reward: float) -> None
 
 
 def _expire(transaction: Transaction, command: Expire) -> Done:
-    """Give back what is held for decisions whose time is over."""
-    # What was promised by one clock is not ended by another one that runs ahead.
+    """Give back what is held for decisions that are due."""
+    # Both clocks must have reached the time, so that one that runs ahead ends nothing early.
     at = min(command.at, transaction.now)
     numbers = transaction.load_due(at, command.most)
-    # An earlier command of this transaction may have settled it.
+    # An earlier command of this transaction may have settled a decision.
     expired = [state for number in numbers if (state := transaction.decisions[number]).status is Status.OPEN]
     for state in expired:
         state.status, state.closed_at = Status.EXPIRED, at
@@ -329,7 +329,7 @@ def _fund(transaction: Transaction, wanted: Fund) -> Result:
 
 
 def _identify(transaction: Transaction, wanted: Identify) -> Done:
-    """Say what the campaign is."""
+    """Set the identity of the campaign."""
     given = {"campaign": wanted.campaign, "currency": wanted.currency, "mode": wanted.mode}
     new = {name: value for name, value in given.items() if value not in (None, transaction.identity[name])}
     if new:
@@ -353,7 +353,7 @@ def _set_identity(transaction: Transaction, kind: str, wanted: Identify | NewEpo
 
 
 def _begin(transaction: Transaction, wanted: Begin) -> Done | Refused:
-    """Begin a campaign, or say what differs from the one that the ledger is of."""
+    """Begin a campaign, or report how it differs from the ledger's campaign."""
     if transaction.budgets:
         differences = [
             f"{what} is {own!r} in the ledger and {given!r} here"
@@ -362,7 +362,7 @@ def _begin(transaction: Transaction, wanted: Begin) -> Done | Refused:
         ]
         if differences:
             return Refused(Refusal.OTHER_CAMPAIGN, "; ".join(differences))
-    # What was never said, as in a ledger of an older format, is said now.
+    # What is not known yet, as in a ledger of an older format, is set now.
     _identify(transaction, wanted.identity)
     for fund in wanted.funds:
         _fund(transaction, fund)
@@ -370,7 +370,7 @@ def _begin(transaction: Transaction, wanted: Begin) -> Done | Refused:
 
 
 def _compared(transaction: Transaction, wanted: Begin) -> Iterator[tuple[str, object, object]]:
-    """What has to agree, in the ledger and as it is wanted."""
+    """What must agree: its name, the ledger's value, and the wanted value."""
     for name in ("campaign", "currency", "mode"):
         own, given = transaction.identity[name], getattr(wanted.identity, name)
         if own and given is not None:
@@ -394,7 +394,7 @@ def _units(amount: int | None, minor_units: int) -> str:
 
 
 def _forget(transaction: Transaction, wanted: Forget) -> Done:
-    """Replace what identifies a user: by a random name, which their decisions keep in common, and by nothing."""
+    """Replace what identifies a user: the id by a random name, common to the user's decisions; the rest by nothing."""
     if transaction.added or transaction.changed:
         raise UsageError(
             "a user cannot be forgotten in a transaction that decides or settles; forget in one of its own"
@@ -423,9 +423,9 @@ def _described(measure: str, minor_units: int) -> str:
 
 
 def _set_user_cap(transaction: Transaction, wanted: Fund) -> None:
-    """Rebuild the users' balances with a budget, because they had another cap until now, or none.
+    """Rebuild the users' balances with a budget after its cap per user changed.
 
-    A user who is above the new cap already keeps what was given, and gets nothing more.
+    A user who is already above the new cap keeps what was given, and gets nothing more.
     """
     if transaction.added or transaction.changed:
         raise UsageError(
@@ -433,7 +433,7 @@ def _set_user_cap(transaction: Transaction, wanted: Fund) -> None:
         )
     transaction.session.many("DELETE FROM user_balances WHERE budget = ?", [(wanted.budget,)])
     transaction.users = {key: account for key, account in transaction.users.items() if key[1] != wanted.budget}
-    transaction.loaded_users.clear()  # their balances with this budget are loaded again
+    transaction.loaded_users.clear()  # so that their balances with this budget are loaded again
     transaction.touched_users = {key for key in transaction.touched_users if key[1] != wanted.budget}
     if wanted.user_cap is None:
         return

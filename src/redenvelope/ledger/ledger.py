@@ -1,6 +1,7 @@
-"""The ledger of a campaign: money that is held for decisions, settled by outcomes, and never spent beyond the total.
+"""The ledger of a campaign: money is held for decisions, settled by outcomes, and never spent beyond the total.
 
-`Ledger` executes commands and answers questions; `Writer` is the thread through which a service sends its commands.
+`Ledger` executes commands and answers queries; `Writer` is the thread through which a service sends its commands, with
+group commit.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from redenvelope.ledger.verification import verify as verify
 
 PLAN_NOTES = "SELECT content FROM events WHERE decision = 0 AND kind = 'plan' ORDER BY event"
 _PROBE = "INSERT INTO counters VALUES ('probe', 1) ON CONFLICT (name) DO UPDATE SET value = counters.value + 1"
-"""A row that nothing else reads. Its value changes every time, so that there is something to write."""
+"""Writes a row that nothing else reads; its value changes every time, so that there is something to write."""
 _MOST_COMMANDS = 512
-"""Commands in one transaction: with more, everybody would wait for the last one."""
+"""The most commands in one transaction; with more, every caller would wait for the last one."""
 
 
 class Ledger:
-    """Money that is held, settled, released and expired. One thread at a time calls `apply`; any thread reads."""
+    """A ledger on a database. One thread at a time calls `apply`; any thread may read."""
 
     seed: int
-    """The seed of all draws paid from this ledger: campaigns draw independently, and a restart draws as before."""
+    """The seed of all draws: it differs between campaigns, and stays the same after a restart."""
 
     def __init__(self, database: Database) -> None:
         self.database, self.seed = database, database.seed
@@ -51,12 +52,12 @@ class Ledger:
             session.run(_PROBE)
 
     def balances(self) -> tuple[Balance, ...]:
-        """Every budget now, in the order in which they were funded."""
+        """The current state of every budget, in the order in which they were funded."""
         with self.database.reading() as session:
             return self._begin(session).balances()
 
     def _begin(self, session: Session, lock: str = "") -> Transaction:
-        """Begin a transaction, unless the tables are now those of another ledger."""
+        """Begin a transaction; raises if the ledger was replaced or restored while it was open."""
         transaction = Transaction.begin(self.database, session, lock)
         if transaction.identity["ledger"] != self.database.ledger:
             raise LedgerError("the ledger was replaced by another one while it was open; stop the service")
@@ -69,14 +70,14 @@ class Ledger:
         return int(self._rows(f"SELECT {self.database.dialect.clock}")[0][0])
 
     def identity(self) -> dict[str, str]:
-        """What the ledger and its campaign are, and the head of its chain."""
+        """The identity of the ledger and its campaign, and the last event with the head of the chain."""
         with self.database.reading() as session:
             found = self._begin(session)
         return {**found.identity, "head": found.chain, "event": str(found.last["event"])}
 
     def pasts(self, users: Sequence[str], requests: Sequence[str] = ()) -> tuple[dict[str, list[PastStep]], set[str]]:
-        """The earlier decisions of users, by rising step, where users without one are left out; and those of the
-        requests that were decided before, as of the same moment."""
+        """The earlier decisions of users, in order of their steps (users without any are left out), and those of the
+        requests that were decided before, both at the same moment."""
         query = (
             "SELECT user_id, step, action, status, reward, budget, spent FROM decisions LEFT JOIN charges "
             "ON charges.decision = decisions.decision WHERE user_id IN ({}) ORDER BY user_id, step, budget"
@@ -103,7 +104,7 @@ class Ledger:
             return [state.now() for state in decision_states(session, session.rows(query, [after, most]))]
 
     def changes(self, after: int = 0, most: int = 1_000) -> list[Change]:
-        """What happened to decisions after a number of an event, in its order; who was forgotten, and restores."""
+        """Changes of decisions, forgotten users and restores in the events after number `after`, in order."""
         query = (
             "SELECT event, at, kind, events.reward, content, events.decision, public_id FROM events "
             "LEFT JOIN decisions ON decisions.decision = events.decision WHERE event > ? AND "
@@ -127,8 +128,7 @@ class Ledger:
         return found
 
     def last_shared(self, epoch: str) -> int | None:
-        """The number of the last event of an epoch that is still true: the ledger was restored from a back-up made
-        after it. None for the epoch of now."""
+        """The last event that a reader of an earlier epoch shares with this ledger, 0 if none; None for this epoch."""
         with self.database.reading() as session:
             now = self._begin(session)
             if epoch == now.identity["epoch"]:
@@ -141,7 +141,7 @@ class Ledger:
         return later[0] - 1 if later else 0
 
     def unpaid(self) -> dict[str, tuple[int, int]]:
-        """By budget: open decisions whose outcome was refused for want of money, and what is still held for them."""
+        """By budget: open decisions whose outcome was refused because money was missing, and what is held for them."""
         query = (
             "SELECT budget, count(*), sum(open) FROM decisions JOIN charges ON charges.decision = decisions.decision "
             "WHERE status = 'open' AND reward IS NOT NULL AND open > 0 GROUP BY budget"
@@ -149,11 +149,11 @@ class Ledger:
         return {budget: (int(count), int(held)) for budget, count, held in self._rows(query)}
 
     def plan_notes(self) -> list[str]:
-        """What the plans are that have decided, oldest first; JSON."""
+        """Descriptions (JSON) of the plans that have decided, oldest first."""
         return [row[0] for row in self._rows(PLAN_NOTES)]
 
     def price_notes(self, most: int = 1_000) -> list[tuple[int, str]]:
-        """The last changes of the price (time and content), oldest first."""
+        """The last changes of the prices (time and content), oldest first."""
         query = "SELECT at, content FROM events WHERE decision = 0 AND kind = 'price' ORDER BY event DESC LIMIT ?"
         rows = self._rows(query, [most])
         return [(int(at), str(content)) for at, content in reversed(rows)]
@@ -168,10 +168,10 @@ class Ledger:
 
 
 def open_ledger(url: str, create: bool = True, seed: int | None = None, read_only: bool = False) -> Ledger:
-    """Open the ledger at `sqlite:///PATH` or `postgresql://…`; without `create`, or to read only, it must exist.
+    """Open the ledger at `sqlite:///PATH` or `postgresql://…`; it must exist if `create` is false or to only read it.
 
-    A new ledger draws its seed, or takes the given one; an existing ledger refuses a seed other than its own. Where a
-    ledger in SQLite has gone missing, no new one is made in its place, unless by `create_ledger`.
+    A new ledger draws a seed or takes the given one; an existing ledger refuses a seed other than its own. If a SQLite
+    ledger has gone missing, only `create_ledger` makes a new one in its place.
     """
     ledger = Ledger(open_database(url, "read" if read_only else "first" if create else "write", seed))
     if seed not in (None, ledger.seed):
@@ -183,7 +183,7 @@ def open_ledger(url: str, create: bool = True, seed: int | None = None, read_onl
 
 
 def create_ledger(url: str, seed: int | None = None) -> Ledger:
-    """Create a ledger where there is none, also in the place of one that has gone missing."""
+    """Create a ledger where there is none, even in place of one that has gone missing."""
     ledger = Ledger(open_database(url, "anew", seed))
     if not ledger.database.is_new:
         ledger.close()
@@ -197,10 +197,10 @@ class _Submitted(NamedTuple):
 
 
 class Writer:
-    """The one thread that writes to a ledger: group commit.
+    """The one thread that writes to a ledger, with group commit.
 
     Commands that are submitted at the same time share a transaction, so that one sync of the disk serves many. An
-    answer is given once it is durable, never before.
+    answer is given only after its transaction is durable.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -211,16 +211,16 @@ class Writer:
         self._thread.start()
 
     def submit(self, commands: Sequence[Command]) -> Future[list[Result]]:
-        """Have commands executed in one transaction; a LedgerError in the answer means that none of them was."""
+        """Execute commands in one transaction; a LedgerError in the future means that none was executed."""
         if self._closed:
             raise LedgerError("the ledger is being closed")
         answer: Future[list[Result]] = Future()
-        answer.set_running_or_notify_cancel()  # a caller that stops waiting must not stop the writing
+        answer.set_running_or_notify_cancel()  # a caller that stops waiting must not cancel the write
         self._submitted.put(_Submitted(commands, answer))
         return answer
 
     def close(self) -> None:
-        """Execute what was submitted, and end."""
+        """Execute what was submitted, and stop the thread."""
         self._closed = True
         self._submitted.put(None)
         self._thread.join()
@@ -243,7 +243,7 @@ class Writer:
     def _commit(self, group: Sequence[_Submitted]) -> None:
         try:
             results = iter(self._ledger.apply([command for one in group for command in one.commands]))
-        except BaseException as error:  # every caller has to hear of it, whatever it is
+        except BaseException as error:  # every caller must learn of it, whatever it is
             for one in group:
                 one.answer.set_exception(error)
             return
@@ -256,10 +256,10 @@ Clock = Callable[[], int]
 
 
 def steady_clock(now: int | None = None) -> Clock:
-    """A clock that is set once, to the time of the database, and never runs backwards.
+    """A clock that is set once, from the database, and never runs backwards.
 
-    Setting the machine's clock changes no hold of a running process. Holds expire once both this clock and that of the
-    database say so: a process that runs ahead of the others ends nothing early.
+    Setting the machine's clock changes no hold of a running process. A hold expires only when both this clock and the
+    database's say so, so a process whose clock is ahead ends nothing early.
     """
     started_at, began = time.time_ns() // 1_000_000 if now is None else now, time.monotonic_ns()
     return lambda: started_at + (time.monotonic_ns() - began) // 1_000_000

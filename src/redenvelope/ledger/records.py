@@ -1,4 +1,8 @@
-"""The commands of a ledger and its answers. Amounts are integers of minor units (cents), times are milliseconds."""
+"""The commands of a ledger and its answers. Amounts are integers in minor units (cents), times in milliseconds.
+
+A decision holds what it may cost. Its outcome settles the hold, or releases it if nothing was spent; a hold without an
+outcome in time expires. A command that cannot be executed is `Refused` and changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,29 +14,29 @@ from enum import StrEnum
 from redenvelope.errors import UsageError
 
 THOUSANDTHS = 1_000
-"""Expected amounts are in thousandths of a minor unit, because most are far below one."""
+"""Expected costs are stored in thousandths of a minor unit, because most are far below one."""
 
 COUNTED = ""
-"""The measure of budgets that count actions: these are spent with the decision, whatever its outcome."""
+"""The measure of budgets that count actions; a count is spent with the decision, whatever its outcome."""
 
 LARGEST_AMOUNT = 2**53
-"""Larger numbers would be rounded in JSON."""
+"""Upper limit of amounts, because JSON readers would round larger numbers."""
 
 LARGEST_SUM = 2**63 - 1
-"""Of expected amounts, which grow with every closed decision: a database counts no further."""
+"""The largest sum of expected costs, which grow with every closed decision: the largest integer of the databases."""
 
 MOST_MINOR_UNITS = 1_000_000
-"""Per unit of currency: amounts stay integers that JSON does not round."""
+"""Minor units per unit of currency, limited so that amounts stay integers that JSON does not round."""
 
 LARGEST_REWARD = 1e15
-"""Either way: a log takes no larger one."""
+"""The largest absolute value of a reward, the same as in a log."""
 
 
 _INTEGER = re.compile(r"(0|-?[1-9][0-9]*)(\.0+)?")
 
 
 def canonical_user(user: int | str) -> str:
-    """The id of a user in its one form: 7, "7" and "7.0" are the same."""
+    """The canonical id of a user: 7, "7" and "7.0" are the same."""
     text = str(user).strip()
     integer = _INTEGER.fullmatch(text)
     return text if integer is None else integer[1]
@@ -47,21 +51,21 @@ class Status(StrEnum):
     RELEASED = "released"
     """An outcome was reported, and nothing was spent."""
     EXPIRED = "expired"
-    """No outcome was reported in time: the money can be held again."""
+    """No outcome was reported in time; the money is free again."""
 
 
 class Refusal(StrEnum):
     """Why a command changed nothing."""
 
     NOTHING_LEFT = "nothing_left"
-    """What is left in a budget does not pay for it."""
+    """What is left in a budget does not cover the cost."""
     REQUEST_DIFFERS = "request_differs"
     """The same request was sent before with different content."""
     STEP_TAKEN = "step_taken"
     """Another request has decided this step of the user."""
     UNKNOWN_DECISION = "unknown_decision"
     OTHER_LEDGER = "other_ledger"
-    """The id of the decision was given by another ledger."""
+    """The decision id is from another ledger."""
     OTHER_DECISION = "other_decision"
     """The ledger has another decision of that number: it was restored from a back-up made before the id was given."""
     OUTCOME_DIFFERS = "outcome_differs"
@@ -69,11 +73,11 @@ class Refusal(StrEnum):
     NO_OUTCOME = "no_outcome"
     """There is no recorded outcome to correct."""
     ABOVE_CEILING = "above_ceiling"
-    """More than the decision can cost."""
+    """The amount exceeds the most that the decision can cost."""
     BELOW_COMMITTED = "below_committed"
     """The total would be below what is already spent and held."""
     OTHER_CAMPAIGN = "other_campaign"
-    """The ledger is of a campaign with other budgets, totals, caps or another mode."""
+    """The ledger belongs to a campaign with other budgets, totals, caps or another mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +86,9 @@ class Charge:
 
     budget: str
     held: int
-    """Set aside until the outcome is known."""
+    """The amount reserved until the outcome is known."""
     ceiling: int
-    """The most it can cost; what exceeds `held` is paid only if it is left when the outcome is reported."""
+    """The most it can cost; the part above `held` is paid only if it is left when the outcome is reported."""
     expected_thousandths: int = 0
     """The expected cost under the plan, in thousandths of a minor unit."""
 
@@ -99,17 +103,17 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The action drawn for a user from those that can be paid."""
+    """The action drawn for a user from the actions that can be paid."""
 
     action: str
     propensity: float
     probabilities: str
-    """JSON: the probabilities it was drawn with, by label."""
+    """JSON: the probabilities of the draw, by label."""
     charges: tuple[Charge, ...]
     is_number: bool = False
-    """Whether the action is a number in JSON: it stays one in repeated answers, whatever plan is active then."""
+    """Whether the action is a number in JSON, so that repeated answers show it as one whatever plan is active then."""
     eligible: str = ""
-    """JSON: the labels of the actions that the draw could give; empty: all."""
+    """JSON: the labels of the actions that could be drawn; empty: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,35 +127,35 @@ class Hold:
     user: str
     step: int
     choose: Callable[[Mapping[str, int]], Choice | None]
-    """Draws an action, given what each budget can still pay for this user; None where no action can be paid."""
+    """Draws an action, given what each budget can still pay for this user; None if no action can be paid."""
     prices: str
     """JSON: the price of each budget."""
     plan: str
     """Hash of the plan."""
     features: str
-    """JSON, as they were sent."""
+    """JSON, as sent by the caller."""
     at: int
     expires_at: int
     rules: str = ""
-    """JSON: the rules that ruled an action out."""
+    """JSON: the rules that excluded an action."""
     state: str = ""
-    """JSON: what the plan decided by."""
+    """JSON: the state that the plan decided by, besides the features."""
     holdout: bool = False
     """Whether the user is in the control group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Report the outcome of a decision. What is held and not spent is released."""
+    """Report the outcome of a decision; whatever is held and not spent is released."""
 
     decision: int
     reward: float
     amounts: Mapping[str, int]
-    """By budget. A budget that is not named takes the amount of a named one with the same measure; otherwise what was
-    counted where it counts actions, and 0 where it does not."""
+    """By budget. A budget that is not named takes the amount of a named one with the same measure; otherwise its own
+    count if it counts actions, else 0."""
     at: int
     public_id: str = ""
-    """The id by which the caller knows the decision; empty: only the number is compared."""
+    """The id by which the caller knows the decision; if empty, only the number is compared."""
 
     def __post_init__(self) -> None:
         if not abs(self.reward) <= LARGEST_REWARD:
@@ -162,16 +166,16 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class Correct(Settle):
-    """Replace a recorded outcome that was wrong. What it costs more has to be left; what it costs less is left anew."""
+    """Replace a wrong recorded outcome. A higher cost must be covered by what is left; a lower one frees money."""
 
     by: str = ""
-    """Who wants it."""
+    """The person who asks for it."""
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Expire:
-    """Expire the holds whose time is over at `at`, oldest first."""
+    """Expire the holds that are due at `at`, oldest first."""
 
     at: int
     most: int = 1_000
@@ -186,13 +190,13 @@ class Fund:
     at: int
     user_cap: int | None = None
     measure: str | None = None
-    """What part of an outcome it is charged: budgets with one measure share its amount. None: the budget's own name."""
+    """The part of an outcome it is charged; budgets with one measure share its amount. None: the budget's own name."""
     minor_units: int = 100
-    """Minor units per unit."""
+    """Minor units per unit of currency."""
     by: str = ""
-    """Who wants it."""
+    """The person who asks for it."""
     before: tuple[int, int | None] | None = None
-    """Total and cap that are to be changed: with others, somebody else has changed them meanwhile."""
+    """The total and cap that the change starts from; an error if somebody has changed them in the meantime."""
 
     def __post_init__(self) -> None:
         if not (0 <= self.total < LARGEST_AMOUNT and 0 <= (self.user_cap or 0) < LARGEST_AMOUNT):
@@ -215,20 +219,20 @@ class PriceNote:
 
 @dataclass(frozen=True, slots=True)
 class Identify:
-    """Say what the campaign of a ledger is; None leaves a part as it is."""
+    """Set the campaign, currency and mode of a ledger; None leaves a value unchanged."""
 
     at: int
     campaign: str | None = None
     currency: str | None = None
     mode: str | None = None
-    """`strict` or `overbook`: what a decision holds."""
+    """`strict` or `overbook`: which amount a decision holds."""
     by: str = ""
-    """Who wants it."""
+    """The person who asks for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanNote:
-    """Record what a plan is that decides from now on; it is recorded once."""
+    """Record the description of a plan that decides from now on; the same description is recorded only once."""
 
     at: int
     content: str
@@ -237,7 +241,7 @@ class PlanNote:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Begin a campaign in a new ledger, or find that the ledger is of the same one."""
+    """Begin a campaign in a new ledger, or check that the ledger belongs to this campaign."""
 
     identity: Identify
     funds: tuple[Fund, ...]
@@ -245,7 +249,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Erase what identifies a user, and keep all amounts."""
+    """Erase what identifies a user; amounts stay."""
 
     user: str
     at: int
@@ -254,7 +258,7 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class NewEpoch:
-    """Begin a new epoch: what was decided after the back-up that was restored is not known here."""
+    """Begin a new epoch after a restore: decisions made after the back-up are unknown here."""
 
     at: int
     by: str = ""
@@ -289,14 +293,14 @@ class Decided:
     closed_at: int | None
     charges: tuple[Charge, ...]
     spent: Mapping[str, int]
-    """By budget, for the budgets it is charged to."""
+    """By budget, for the budgets that it is charged to."""
     is_number: bool
     """Whether the action is a number in JSON."""
     public_id: str
-    """The id for callers: its number, the number of the ledger and its epoch, and a random one that no other decision
-    has, whichever copy the ledger is restored from."""
+    """The id for callers: the decision's number, the ledger's number and epoch, and a random part that makes the id
+    unique, whichever copy the ledger is restored from."""
     repeated: bool = False
-    """The request had been answered before."""
+    """Whether the request had been answered before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,33 +324,33 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The result of a command without a record of its own."""
+    """A result without a record of its own."""
 
     count: int = 0
-    """Holds that expired, or decisions of a user that was forgotten."""
+    """Holds that expired, or decisions of a user who was forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something that happened to a decision; or a user was forgotten, or the ledger restored."""
+    """A change of a decision; or a user was forgotten, or the ledger restored."""
 
     number: int
-    """That of the event; changes are read in this order."""
+    """The number of the event; changes are read in this order."""
     at: int
     kind: str
     public_id: str
-    """Empty where it is of no decision, or of several."""
+    """Empty if it concerns no decision, or several."""
     reward: float | None
     content: str
-    """JSON of an outcome: amounts and the status after it; of a correction also who and why; of a user who was
-    forgotten: the ids of their decisions; of a restore: the new epoch."""
+    """JSON. Of an outcome: its amounts and the status after it; of a correction also who and why; of a forgotten user:
+    the ids of the decisions; of a restore: the new epoch."""
     decided: Decided | None
-    """The decision, where it is new."""
+    """The decision, if it is new."""
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """A budget now."""
+    """The current state of a budget."""
 
     budget: str
     total: int
@@ -355,14 +359,14 @@ class Balance:
     expected_thousandths: int
     """The expected cost of open decisions under the plan, in thousandths of a minor unit."""
     closed_thousandths: int
-    """The expected cost of closed decisions; what was spent on them shows how far off the plan is."""
+    """The expected cost of closed decisions; compared with `spent`, it shows how far off the plan is."""
     user_cap: int | None
     measure: str = ""
     minor_units: int = 100
 
     @property
     def left(self) -> int:
-        """Neither spent nor held."""
+        """What is neither spent nor held."""
         return self.total - self.held - self.spent
 
 
@@ -379,7 +383,7 @@ class PastStep:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Counts of the decisions for one action at one step."""
+    """Counts and sums over the decisions for one action at one step."""
 
     step: int
     action: str
@@ -389,4 +393,4 @@ class Tally:
     expired: int
     reward: float
     spent: int
-    """From the first budget."""
+    """The amount charged to the first budget."""

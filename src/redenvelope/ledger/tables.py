@@ -1,10 +1,9 @@
 """The tables of a ledger, the same in SQLite and PostgreSQL.
 
-What happened is in `events`, in the order in which it was committed, with the changes of balances that it brought;
-what was decided is in `decisions` and `charges`. These rows stay as they are written, and a chain of hashes runs
-through them. Balances, states of decisions and counts (`budgets`, `user_balances`, `tallies`, `open` and `spent` of
-`charges`, `status`, `reward` and `closed_at` of `decisions`) repeat what the events say, so that nobody has to add them
-up.
+`events` holds what happened, in the order of commits, with the resulting changes of balances; `decisions` and `charges`
+hold what was decided. These rows never change, and a hash chain runs through them. Balances, states of decisions and
+counts (`budgets`, `user_balances`, `tallies`, `open` and `spent` of `charges`, `status`, `reward` and `closed_at` of
+`decisions`) repeat what the events say, so that nobody has to add them up.
 """
 
 from __future__ import annotations
@@ -16,27 +15,27 @@ FORMAT = 6
 """The version of the tables."""
 
 OLDER_FORMATS = (4, 5)
-"""Formats that can be migrated."""
+"""Older formats that can be migrated."""
 
 EVENTS = (
     *("create", "change", "restore", "migrate", "plan", "price", "forget"),
     *("decide", "settle", "release", "expire", "refuse", "correct"),
 )
-"""The kinds of events: those in the first line are of no decision.
+"""The kinds of events; those in the first line belong to no decision.
 
-`create` begins a ledger and `change` alters what it is or a budget (who, what); `restore` begins a new epoch; `migrate`
-follows the events of an older format; `plan` says what a plan is, and `price` records paced prices; `forget` erases
-what identifies a user. An outcome settles or releases a decision; `refuse` keeps the reward of one whose money could
-not be paid; `correct` replaces a recorded outcome.
+`create` begins a ledger; `change` alters its identity or a budget; `restore` begins a new epoch; `migrate` follows the
+events of an older format; `plan` describes a plan; `price` records paced prices; `forget` erases what identifies a
+user. An outcome settles or releases a decision; `refuse` keeps the reward of an outcome that could not be paid;
+`correct` replaces a recorded outcome.
 """
 
 IDENTITY = ("ledger", "epoch", "campaign", "currency", "mode")
-"""What a ledger is: a random number, another one since it was created or restored, and what its campaign is."""
+"""The identity of a ledger: a random number, another one for each creation or restore, and its campaign."""
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a database spells what the tables need."""
+    """What differs between databases in the statements for the tables."""
 
     integer: str
     real: str
@@ -44,14 +43,14 @@ class Dialect:
     clock: str
     """The time of the database, in milliseconds since 1970."""
     append_only: tuple[str, ...]
-    """Statements after which rows can be added, but neither changed nor removed."""
+    """Statements that make `events` append-only."""
     cleaning: tuple[str, ...]
-    """Statements that remove what was overwritten from the files of the database."""
+    """Statements that remove overwritten content from the files of the database."""
     dropped: tuple[str, ...] = ()
-    """Statements that remove what is left when tables of any format are dropped."""
+    """Statements that remove what remains after tables of any format were dropped."""
 
     def statements(self) -> tuple[str, ...]:
-        """Create the tables."""
+        """The statements that create the tables."""
         tables = (table.format(integer=self.integer, real=self.real, ending=self.ending) for table in TABLES)
         return (*tables, *self.append_only)
 
@@ -87,21 +86,21 @@ POSTGRES = Dialect(
 def first_counters(seed: int | None) -> list[tuple[str, int]]:
     """The counters of a new ledger.
 
-    Without a given seed, one is drawn. If every ledger had the same seed, users who got a rare action in one campaign
-    would get it in the next one too, and the log could not tell the effect of the action from its users.
+    Without a given seed, one is drawn. If every ledger had the same seed, a user with a rare action in one campaign
+    would get it in the next one too, and the log could not separate the effect of the action from its users.
     """
     drawn = secrets.randbits(63) if seed is None else seed
     return [("format", FORMAT), ("seed", drawn), ("decision", 0), ("event", 0)]
 
 
 def first_identity() -> list[tuple[str, str]]:
-    """The identity of a new ledger, before it is said what its campaign is."""
+    """The identity of a new ledger, before its campaign is known."""
     return [*zip(IDENTITY, (secrets.token_hex(4), secrets.token_hex(4), "", "", ""), strict=True)]
 
 
 TABLES = (
-    # One row each for the format, the seed of all draws, and the last number of a decision and an event. A writer locks
-    # these rows first, so that the writers of several processes take turns.
+    # One row each for the format, the seed of all draws, and the last numbers of decisions and events. A writer locks
+    # these rows first, so that writers in several processes take turns.
     "CREATE TABLE counters (name TEXT PRIMARY KEY, value {integer} NOT NULL) {ending}",
     # One row for each of IDENTITY.
     "CREATE TABLE identity (name TEXT PRIMARY KEY, value TEXT NOT NULL) {ending}",
@@ -129,9 +128,9 @@ TABLES = (
         CONSTRAINT never_above_the_cap CHECK (spent + held <= user_cap)
     ) {ending}""",
     # JSON: probabilities (by label), prices (empty: control group), features (as sent), eligible (labels that could be
-    # drawn; empty: all), rules (those that ruled an action out), state (what the plan decided by, besides features).
-    # `salt` goes into the digest of what identifies the user; once they are forgotten, the digest itself is here, and
-    # the salt is gone.
+    # drawn; empty: all), rules (those that excluded an action), state (what the plan decided by, besides features).
+    # `salt` enters the digest of what identifies the user; once the user is forgotten, the salt is erased and the
+    # digest itself is stored.
     """CREATE TABLE decisions (
         decision {integer} PRIMARY KEY,
         request TEXT NOT NULL UNIQUE,
@@ -172,9 +171,9 @@ TABLES = (
         PRIMARY KEY (decision, budget),
         CONSTRAINT never_above_the_ceiling CHECK (spent <= ceiling)
     ) {ending}""",
-    # The numbers of events have no gaps, so that whoever has read up to one of them knows what is new. `decision` is 0
-    # where there is none, and `content` is JSON or empty. `entries` are the changes of balances, as JSON: budget, and
-    # what is added to its total, held, spent and expected amounts. `chain` is the hash of all events so far.
+    # The numbers of events have no gaps, so a reader who has reached one of them knows what is new. `decision` is 0 if
+    # there is none, and `content` is JSON or empty. `entries` are the changes of balances, as JSON: budget, and what is
+    # added to its total, held, spent and expected amounts. `chain` is the hash of all events so far.
     f"""CREATE TABLE events (
         event {{integer}} PRIMARY KEY,
         at {{integer}} NOT NULL,

@@ -1,7 +1,7 @@
-"""One transaction: the balances and decisions it has loaded, the changes of its commands, the rows that it writes.
+"""One transaction: the balances and decisions that it has loaded, the changes of its commands, the rows it writes.
 
-Commands are decided one after the other in memory, while other writers wait, so that one refusal does not undo the
-others. Then everything is written at once. Should a change ever violate a CHECK, the whole transaction is undone.
+Commands are executed one after the other in memory, while other writers wait, so that a refusal does not undo the other
+commands. Then everything is written at once. If a change violates a CHECK, the whole transaction is rolled back.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from redenvelope.ledger.records import COUNTED, LARGEST_SUM, Balance, Charge, De
 
 _ENCODE = msgspec.json.Encoder().encode
 _CLOSED = ("status", "reward", "closed_at")
-"""Columns of a decision that are written with its outcome."""
+"""Columns of a decision that its outcome sets."""
 _DECISION = ", ".join((*LASTING, *PERSONAL, *_CLOSED))
 _COLUMNS = [name.replace("user_id", "user") for name in (*LASTING, *PERSONAL, *_CLOSED)]
 _LASTING, _PERSONAL = attrgetter(*LASTING[:-2]), attrgetter(*_COLUMNS[len(LASTING) : -len(_CLOSED)])
@@ -31,45 +31,45 @@ _CHARGE = attrgetter("budget", "held", "ceiling", "expected_thousandths")
 
 @dataclass(slots=True)
 class Account:
-    """What a budget, or one user of a budget, has spent and holds; changed in place."""
+    """What a budget, or one user within a budget, has spent and holds; modified in place."""
 
     limit: int | None
     held: int
     spent: int
     expected: int = 0
     closed: int = 0
-    """The expected cost of decisions that are closed."""
+    """The expected cost of closed decisions."""
     user_cap: int | None = None
-    """The cap per user, where this is a budget."""
+    """The cap per user, if this is a budget."""
     measure: str = ""
-    """What part of an outcome a budget is charged."""
+    """The part of an outcome that a budget is charged."""
     minor_units: int = 100
 
     @property
     def counts_actions(self) -> bool:
-        """Whether this is a budget that counts actions: they are spent when decided, and no outcome is waited for."""
+        """Whether this budget counts actions, which are spent when decided, without waiting for an outcome."""
         return self.measure == COUNTED
 
     @property
     def left(self) -> int | None:
-        """Neither held nor spent; None: without limit."""
+        """What is neither held nor spent; None: no limit."""
         return None if self.limit is None else self.limit - self.held - self.spent
 
 
 @dataclass(slots=True)
 class DecisionState:
-    """A decision while a transaction changes it."""
+    """A decision as a transaction changes it."""
 
     record: Decided
     open: dict[str, int]
-    """Still held, by budget."""
+    """The amounts still held, by budget."""
     spent: dict[str, int]
     status: Status
     reward: float | None
     closed_at: int | None
 
     def now(self, repeated: bool = False) -> Decided:
-        """The record with all changes."""
+        """The record with the changes so far."""
         return replace(
             self.record,
             status=self.status,
@@ -82,7 +82,7 @@ class DecisionState:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A change of a balance, without its number."""
+    """A change of a budget's balance."""
 
     budget: str
     total_change: int = 0
@@ -93,7 +93,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened, with the changes of balances that it brought, without its number."""
+    """Something that happened, with the resulting changes of balances; its number is given when it is written."""
 
     at: int
     kind: str
@@ -109,7 +109,7 @@ class Transaction:
 
     session: Session
     last: dict[str, int]
-    """The last number given out, by what is numbered."""
+    """The last numbers of decisions and events, with the other counters."""
     identity: dict[str, str]
     chain: str
     """The hash of all events so far."""
@@ -119,15 +119,15 @@ class Transaction:
     decisions: dict[int, DecisionState] = field(default_factory=dict)
     by_request: dict[str, DecisionState] = field(default_factory=dict)
     decided_steps: set[tuple[str, int]] = field(default_factory=set)
-    """Users and steps that are decided, for the users that were loaded."""
+    """Users and steps that are decided, for users that were loaded."""
     users: dict[tuple[str, str], Account] = field(default_factory=dict)
     """By user and budget, for budgets with a cap per user."""
     loaded_users: set[str] = field(default_factory=set)
-    """Users whose balances were loaded: one who is not in `users` has spent nothing."""
+    """Users whose balances were loaded; a loaded user who is not in `users` has spent nothing."""
     tallies: dict[tuple[int, str], list[float]] = field(default_factory=dict)
     """Changes by step and action: decided, settled, released, expired, reward, spent."""
     recounted: set[tuple[int, str]] = field(default_factory=set)
-    """Steps and actions of which a reward was corrected: a difference of large numbers would lose small ones."""
+    """Steps and actions with a corrected reward: their sum is computed anew, since adding differences loses digits."""
     added: list[DecisionState] = field(default_factory=list)
     changed: dict[int, DecisionState] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
@@ -137,7 +137,7 @@ class Transaction:
     def begin(cls, database: Database, session: Session, lock: str = "") -> Transaction:
         """Lock out other writers, and load the balances."""
         last = {str(name): int(value) for name, value in session.rows(f"SELECT name, value FROM counters {lock}")}
-        # Only now: before the lock, another writer may not have committed yet.
+        # Read after the lock is held: before, another writer might not have committed yet.
         identity = dict(
             session.rows(
                 f"SELECT 'now', CAST({database.dialect.clock} AS TEXT) UNION ALL SELECT name, value FROM identity "
@@ -152,12 +152,12 @@ class Transaction:
         return cls(session, last, identity, chain, now, {row[0]: Account(*row[1:]) for row in rows})
 
     def next_number(self, name: str) -> int:
-        """The next number of a decision."""
+        """The next number of a counter."""
         self.last[name] += 1
         return self.last[name]
 
     def load_requests(self, requests: Sequence[str], users: Iterable[str]) -> None:
-        """Load what was decided for these requests before, and which steps of these users are decided."""
+        """Load the earlier decisions of these requests, and the decided steps and balances of these users."""
         self._load("request IN ({})", requests)
         distinct = list(dict.fromkeys(users))
         rows = self.session.rows_in("SELECT user_id, step FROM decisions WHERE user_id IN ({})", distinct)
@@ -169,7 +169,7 @@ class Transaction:
         self._load("decision IN ({})", [number for number in dict.fromkeys(decisions) if number not in self.decisions])
 
     def load_due(self, now: int, most: int) -> list[int]:
-        """Load the open decisions whose holds expire by now, those that expire first, and give their numbers."""
+        """Load the open decisions whose holds expire by `now`, the earliest first, and return their numbers."""
         rows = self.session.rows(
             "SELECT decision FROM decisions WHERE status = 'open' AND expires_at <= ? ORDER BY expires_at LIMIT ?",
             [now, most],
@@ -179,7 +179,7 @@ class Transaction:
         return numbers
 
     def load_users(self, users: Iterable[str]) -> None:
-        """Load the balances of users with the budgets that have a cap per user."""
+        """Load the users' balances with the budgets that have a cap per user."""
         new = [user for user in dict.fromkeys(users) if user not in self.loaded_users]
         if all(account.user_cap is None for account in self.budgets.values()):
             return
@@ -189,7 +189,7 @@ class Transaction:
             self.users.setdefault((user, budget), Account(cap, held, spent))
 
     def accounts(self, user: str, budget: str) -> list[Account]:
-        """All accounts that a charge counts in: the budget's, and the user's where it has a cap."""
+        """All accounts that a charge counts in: the budget's, and the user's if the budget has a cap per user."""
         account = self.budgets[budget]
         if account.user_cap is None:
             return [account]
@@ -202,7 +202,8 @@ class Transaction:
         left = [left for account in self.accounts(user, budget) if (left := account.left) is not None]
         cap = self.budgets[budget].user_cap
         if cap is not None:
-            # The user's own limit is the cap, or what was above it when the cap was lowered: that is never given again.
+            # The user's own limit is the cap, or an amount above it from before the cap was lowered, which is not
+            # refilled.
             own = self.users[user, budget]
             left.append(max(0, cap - own.held - own.spent))
         return min(left)
@@ -212,7 +213,7 @@ class Transaction:
         return {budget: self.left(user, budget) for budget in self.budgets}
 
     def post(self, event: Event, user: str, entry: Entry) -> None:
-        """Change the balances by an entry of an event."""
+        """Add an entry to an event, and change the balances by it."""
         event.entries.append(entry)
         budget = self.budgets[entry.budget]
         if budget.user_cap is not None:
@@ -224,12 +225,12 @@ class Transaction:
         budget.closed = min(budget.closed - min(0, entry.expected_change), LARGEST_SUM)
 
     def count(self, state: DecisionState, status: Status, change: int = 1) -> None:
-        """Count a decision of a status among those of its step and action; every new one is open."""
+        """Count a decision under a status, for its step and action; as open it is counted only once, when new."""
         if status is not Status.OPEN or change > 0:
             self._tally(state)[_COUNTED_AS.index(status)] += change
 
     def tally(self, state: DecisionState, reward: float, spent: int) -> None:
-        """Add to what the decisions of a step and action earned and spent."""
+        """Add to the reward and the spending of a step and action."""
         row = self._tally(state)
         row[4] += reward
         row[5] += spent
@@ -252,7 +253,7 @@ class Transaction:
         return tuple(found)
 
     def write(self) -> None:
-        """Write all changes; nobody sees them before the transaction is committed."""
+        """Write all changes; others see them once the transaction is committed."""
         self._write_events()
         self._write_charges_and_outcomes()
         self.session.many(
@@ -283,7 +284,7 @@ class Transaction:
         self.session.many("UPDATE counters SET value = ? WHERE name = ?", counters)
 
     def _write_events(self) -> None:
-        """Write the events with their links of the chain, and what they decided."""
+        """Write the events with their links of the chain, and the new decisions."""
         events, decisions = [], []
         for event in self.events:
             row = (
@@ -330,7 +331,7 @@ class Transaction:
         )
 
     def _load(self, condition: str, values: Sequence[Any]) -> None:
-        """Load decisions with the balances of their own users, not of the user who asks."""
+        """Load decisions with the balances of their own users, who may differ from the users of the commands."""
         found = decision_states(self.session, self.session.rows_in(decisions_where(condition), values))
         for state in found:
             self._index(state)
@@ -342,12 +343,12 @@ class Transaction:
 
 
 def decisions_where(condition: str) -> str:
-    """A query for `decision_states`."""
+    """The query for `decision_states`."""
     return f"SELECT {_DECISION} FROM decisions WHERE {condition}"
 
 
 def decision_states(session: Session, found: Iterable[tuple[Any, ...]]) -> list[DecisionState]:
-    """Decisions with their charges."""
+    """Decisions with their charges, from rows of `decisions_where`."""
     rows = list(found)
     charged: dict[int, list[tuple[Any, ...]]] = {row[0]: [] for row in rows}
     query = (

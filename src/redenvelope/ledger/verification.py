@@ -1,8 +1,8 @@
-"""Verification: what the events say is computed again, and every row that says something else is reported.
+"""Verification: the state of a ledger is computed again from its events, and every row that differs is reported.
 
-The chain of hashes is recomputed over complete rows, balances and states are rebuilt from the events, and the database
-checks its own pages, tables and constraints. Whoever rewrites a ledger and its chain together, or removes its last
-events, is found only by a head of the chain that was kept elsewhere.
+The hash chain is recomputed over complete rows, balances and states are rebuilt from the events, and the database
+checks its own pages, tables and constraints. Rewriting a ledger together with its chain, or removing its last events,
+can only be detected with a head of the chain that was stored elsewhere.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from redenvelope.ledger.ledger import Ledger
 
 _UNREADABLE = (msgspec.MsgspecError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What content that no ledger has written may raise."""
+"""Errors that content written by something else than a ledger may raise."""
 _MOST_SHOWN = 200
 _MOST_FAULTS = 20
 _CHUNK = 10_000
@@ -34,7 +34,7 @@ _STATUSES = tuple(Status)
 _OUTCOMES = {"settle": Status.SETTLED, "release": Status.RELEASED, "expire": Status.EXPIRED}
 _TALLY = ("decided", "settled", "released", "expired")
 HEAD_DIGITS = 12
-"""Of a head: as many as a floating-point number holds, and enough to know it by."""
+"""Digits of a head that a floating-point number holds exactly; enough to recognise it."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class Difference:
     """A row of the ledger that contradicts the events."""
 
     what: str
-    """Which row, and what of it."""
+    """The row, and which part of it."""
     books: str
-    """What the row says."""
+    """The value of the row."""
     entries: str
-    """What the events say."""
+    """The value according to the events."""
 
     def __str__(self) -> str:
         return f"{self.what}: the ledger has {self.books}, the events say {self.entries}"
@@ -59,15 +59,15 @@ class Verification:
     decisions: int
     events: int
     budgets: tuple[dict[str, Any], ...]
-    """Balances by the events."""
+    """Balances according to the events."""
     differences: tuple[Difference, ...]
     identity: Mapping[str, str] | None = None
     head: str = ""
-    """The chain after the last event: kept elsewhere, it proves later that the events up to it are as they were."""
+    """The chain after the last event; stored elsewhere, it proves later that no event up to it was changed."""
     head_event: int | None = None
-    """The event after which the chain had the head that was asked for."""
+    """The event after which the chain had the given head."""
     unchecked: tuple[str, ...] = ()
-    """What could not be checked here."""
+    """What could not be checked in this database."""
 
     @property
     def is_sound(self) -> bool:
@@ -90,7 +90,7 @@ class Verification:
 
 
 def verify(ledger: Ledger, head: str = "") -> Verification:
-    """Recompute the chain and every balance as of one moment; `head`, or how it begins, has to be in the chain."""
+    """Recompute the chain and all balances at one moment; `head`, or its first digits, must occur in the chain."""
     damage, unchecked = ledger.database.damage()
     with ledger.database.reading() as session:
         replay = _Replay(session, head)
@@ -110,7 +110,7 @@ def verify(ledger: Ledger, head: str = "") -> Verification:
 
 
 def replayed(session: Session) -> list[Difference]:
-    """What differs from the events, as of this session."""
+    """What differs from the events, as seen by this session."""
     replay = _Replay(session, "")
     replay.run()
     return replay.differences
@@ -118,7 +118,7 @@ def replayed(session: Session) -> list[Difference]:
 
 @dataclass(slots=True)
 class _Budget:
-    """A budget by the events so far."""
+    """A budget according to the events so far."""
 
     place: int
     total: int = 0
@@ -132,7 +132,7 @@ class _Budget:
 
 
 class _Changed(msgspec.Struct):
-    """What an event says of a budget."""
+    """The content of an event that changes a budget."""
 
     budget: str
     user_cap: int | None
@@ -141,7 +141,7 @@ class _Changed(msgspec.Struct):
 
 
 class _Replay:
-    """Follows the events of a ledger from the first to the last; reads some thousands of rows at a time."""
+    """Replays the events of a ledger from the first to the last, some thousands of rows at a time."""
 
     def __init__(self, session: Session, head: str) -> None:
         self._session, self._head = session, head.lower()
@@ -154,14 +154,14 @@ class _Replay:
         self._identity: dict[str, str] = {}
         self._charges = 0
         self._forgotten: dict[int, tuple[str, ...]] = {}
-        """By decision: what is left of what identified its user."""
-        # By decision, from 1 on: the state by the events, and what its row says.
+        """By decision: the columns PERSONAL after its user was forgotten."""
+        # By decision, starting at 1: the state according to the events, and what its row says.
         self._state, self._closed, self._reward = bytearray(1), array("q", [0]), array("d", [0.0])
         self._rows: list[tuple[Any, ...]] = [()]
         self._places = array("q", [0])
         self._steps: dict[tuple[int, str], int] = {}
         self._amounts: dict[str, tuple[array[int], array[int]]] = {}
-        """By budget and decision: what its charge holds and spent, less what the events say; 0 where they agree."""
+        """By budget and decision: held and spent of its charge, minus what the events say; 0 if they agree."""
         self._spent_first = array("q", [0])
         self._users: list[str] = [""]
         self._balances: dict[tuple[str, str], list[int]] = {}
@@ -169,13 +169,13 @@ class _Replay:
         changes = session.rows("SELECT content FROM events WHERE decision = 0 AND kind = 'change'")
         self._capped = set()
         for (content,) in changes:
-            with suppress(msgspec.MsgspecError):  # of the campaign, or nonsense, which is reported later
+            with suppress(msgspec.MsgspecError):  # a change of the campaign, or damage, which is reported later
                 said = msgspec.json.decode(content, type=_Changed)
                 self._capped |= set() if said.user_cap is None else {said.budget}
         self._limits: dict[tuple[str, str], int] = {}
 
     def run(self) -> None:
-        """Follow all events, then compare what they lead to."""
+        """Replay all events, then compare the result with the rows."""
         while rows := self._session.rows(
             "SELECT event, at, kind, decision, reward, content, entries, chain FROM events "
             f"WHERE event > ? ORDER BY event LIMIT {_CHUNK}",
@@ -227,7 +227,7 @@ class _Replay:
             self._differs(f"decision {number}", "a row", "no event that decided it")
 
     def _decisions_until(self, last: int) -> tuple[dict[int, tuple[Any, ...]], dict[int, list[tuple[Any, ...]]]]:
-        """Decisions and charges that are not followed yet, by number."""
+        """The next decisions up to number `last`, and their charges, by number."""
         between = [len(self._state) - 1, last]
         columns = ", ".join((*LASTING, *PERSONAL, "status", "reward", "closed_at", "salt", "digest"))
         query = f"SELECT {columns} FROM decisions WHERE decision > ? AND decision <= ?"
@@ -242,7 +242,7 @@ class _Replay:
         return {row[0]: row for row in self._session.rows(query, between)} if last else {}, charges
 
     def _decide(self, event: Sequence[Any], row: tuple[Any, ...] | None, charges: Sequence[tuple[Any, ...]]) -> str:
-        """Take in a decision, and give the link of the chain."""
+        """Process a decision, and return its link of the chain."""
         number = event[3]
         self.decided += 1
         if row is None:
@@ -262,14 +262,14 @@ class _Replay:
         return next_link(self.chain, event, digest or "", lasting, sorted(charge[:4] for charge in charges))
 
     def _begin_decisions(self, last: int, decisions: Mapping[int, tuple[Any, ...]]) -> None:
-        """Make room for decisions up to a number."""
+        """Extend the arrays to decisions up to a number."""
         rows = [decisions.get(number) for number in range(len(self._state), last + 1)]
         blank = bytes(8 * len(rows))
         self._state.extend(bytes(len(rows)))
         self._reward.extend([float("nan")] * len(rows))
         for amounts in (self._closed, self._spent_first, *(one for pair in self._amounts.values() for one in pair)):
             amounts.frombytes(blank)
-        # Status, reward, time of closing, and what identifies its user, if that was forgotten.
+        # Status, reward, time of closing, and the columns PERSONAL if the user was forgotten.
         of_user = slice(len(LASTING), -5)
         self._rows.extend((*row[-5:-2], None if row[-1] is None else row[of_user]) if row else () for row in rows)
         steps = self._steps
@@ -289,7 +289,7 @@ class _Replay:
             self._reward[decision] = reward
 
     def _change(self, number: int, kind: str, content: str) -> None:
-        """Take in an event of no decision."""
+        """Process an event that belongs to no decision."""
         if kind not in ("create", "change", "restore", "migrate", "forget"):
             return
         said = msgspec.json.decode(content)
@@ -317,7 +317,7 @@ class _Replay:
                     self._limits[user, name] = max(cap or 0, held + spent)
 
     def _post(self, number: int, decision: int, budget: str, total: int, held: int, spent: int, expected: int) -> None:
-        """Take in an entry of an event."""
+        """Process an entry of an event."""
         one = self.budgets[budget]
         one.total += total
         one.held += held
@@ -427,7 +427,7 @@ class _Replay:
             found, given = expected.pop((step, action), ((0, 0, 0, 0, 0), []))
             if tuple(books) != found:
                 self._differs(f"tally of step {step}, action {action}", *map(_counts, (books, found)))
-            # It was added up in another order.
+            # Relative tolerance, because the table added the rewards in another order.
             if not isclose(reward, fsum(given), rel_tol=1e-9, abs_tol=1e-9 * fsum(map(abs, given))):
                 self._differs(f"tally of step {step}, action {action}", f"reward {reward}", fsum(given))
         for (step, action), (found, _) in expected.items():
@@ -451,11 +451,11 @@ def _counts(row: Sequence[int]) -> str:
     return ", ".join(f"{count} {name}" for count, name in zip(row, (*_TALLY, "spent"), strict=True))
 
 
-# What a database finds wrong with itself: damaged pages, and tables without their constraints.
+# What a database reports about itself: damaged pages, and tables without their constraints.
 
 
 def sqlite_damage(session: Session) -> Iterator[str]:
-    """What is wrong with the pages and tables of a database in SQLite."""
+    """Faults in the pages and tables of a SQLite database."""
     for (said,) in session.rows(f"PRAGMA integrity_check({_MOST_FAULTS})"):
         if said != "ok":
             yield from str(said).splitlines()[:_MOST_FAULTS]
@@ -503,9 +503,9 @@ _NAMES = [_name(statement) for statement in POSTGRES.statements() if statement.s
 
 
 def postgres_damage(connection: Any, failed: type[Exception]) -> tuple[list[str], list[str]]:
-    """What is wrong with the tables and pages of a database in PostgreSQL, and what could not be checked.
+    """Faults in the tables and pages of a PostgreSQL database, and what could not be checked.
 
-    The tables are compared with temporary ones that are created as they were, which is undone.
+    The tables are compared with temporary ones made by the original statements, in a transaction that is rolled back.
     """
     faults: list[str] = []
     unchecked: list[str] = []
@@ -533,7 +533,7 @@ def postgres_damage(connection: Any, failed: type[Exception]) -> tuple[list[str]
 
 
 class _UndoneError(Exception):
-    """Ends a transaction that leaves nothing behind."""
+    """Rolls back a transaction on purpose."""
 
 
 def _relations(connection: Any, named: str) -> dict[str, str]:
@@ -544,7 +544,7 @@ def _relations(connection: Any, named: str) -> dict[str, str]:
 
 
 def _amcheck(connection: Any, failed: type[Exception]) -> Iterator[str]:
-    """What the extension amcheck finds in tables and their indices."""
+    """Faults that the extension amcheck finds in tables and their indices."""
     for name in _NAMES:
         try:
             query = "SELECT blkno, msg FROM verify_heapam(%s::regclass)"

@@ -1,1 +1,1 @@
-"""DATA IN: what a column means; files into a `Log`, or every violation at once; folds and encoding."""
+"""LOGS: the meaning of columns; files into a `Log`, or every violation at once; folds and encoding."""

@@ -1,4 +1,7 @@
-"""Reading the arms of an A/B test: tables with user, reward and cost, which need no propensities."""
+"""Reading the arms of an A/B test: tables with user, reward and cost, which need no propensities.
+
+An arm is summed by user, because users are what was randomised. Budgets of a plan are charged as in its log.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,9 @@ from redenvelope.log.tables import FILE, ROW, Table, held_out_rows
 from redenvelope.wording import counted
 
 _ROLES = frozenset({"user", "reward", "cost"})
-_CHARGE = "\0counts against "  # prefix of a budget's name; no column of a table has it
+_CHARGE = "\0counts against "  # prefix of a budget's name; no column of a table can have it
 _USUAL_NAMES = ("plan", "treatment", "treated", "test")
-"""Usual names of the arm that followed the plan, for where none is given."""
+"""Usual names of the arm that followed the plan, used if none is given."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,21 +41,21 @@ class Arm:
     sums: NDArray[np.float64]
     """[outcomes, users]: reward, cost."""
     steps: int | None
-    """Number of distinct steps in its rows; None where the table has no steps."""
+    """Number of distinct steps in its rows; None if the table has no steps."""
     findings: tuple[Finding, ...] = ()
-    """Warnings and repairs of reading."""
+    """Warnings and repairs from reading."""
     notes: tuple[str, ...] = ()
-    """Further warnings, in words."""
+    """Further warnings, as text."""
     charged: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
-    """What each user was charged against the budgets of a plan, by their names: [users]."""
+    """Each user's charges against the budgets of a plan, by budget name: [users]."""
     unknown: Mapping[str, str] = field(default_factory=dict)
-    """Budgets whose charges are unknown from the table, and why."""
+    """Budgets whose charges the table does not show, and why."""
     held_out: bool = False
-    """Whether it is the control group of a plan, who got the cheapest action."""
+    """Whether it is the control group of a plan, whose users got the cheapest action."""
 
 
 Charges = Callable[[pl.DataFrame], Mapping[str, NDArray[np.float64] | str]]
-"""A table -> by budget, what each row is charged against it, or why that is unknown."""
+"""Table -> for each budget, the charges of the rows, or the reason why they are unknown."""
 
 
 def read_arms(
@@ -63,7 +66,7 @@ def read_arms(
     columns: ColumnMap | None = None,
     charges: Charges | None = None,
 ) -> tuple[Arm, Arm]:
-    """The plan's arm and the other, from two tables or from one: see `compare`. Tables are paths or dataframes."""
+    """The plan's arm and the other, from one or two tables, which are paths or dataframes; see `compare`."""
     first, second = (
         each if each is None or isinstance(each, str | Path) else to_polars(each, "an arm") for each in (first, second)
     )
@@ -91,7 +94,7 @@ def read_arm(
     name: str | None = None,
     charges: Charges | None = None,
 ) -> Arm:
-    """One arm, from its own table with any number of rows per user. Raises `LogError` with every violation."""
+    """One arm, from its own table with any number of rows per user; raises `LogError` with every violation."""
     shown = name or (_shown(source) if isinstance(source, str | Path) else "table in memory")
     rows, findings, unknown = _rows(source, columns or ColumnMap(), charges=charges)
     return _arm(shown, rows, findings, unknown)
@@ -104,7 +107,7 @@ def read_both_arms(
     columns: ColumnMap | None = None,
     charges: Charges | None = None,
 ) -> tuple[Arm, Arm]:
-    """Two arms from one table, by the values of the column `arm`; `first` is that of the arm that followed the plan."""
+    """Two arms from one table, by the values of the column `arm`; `first` is the value of the arm with the plan."""
     rows, findings, unknown = _rows(source, columns or ColumnMap(), arm, charges)
     values = rows["arm"].drop_nulls().unique().sort().to_list()
     if rows["arm"].null_count():
@@ -123,7 +126,7 @@ def read_both_arms(
 def read_held_out(
     source: str | Path | pl.DataFrame, columns: ColumnMap | None = None, charges: Charges | None = None
 ) -> tuple[Arm, Arm]:
-    """The users who followed a plan and its control group, from one table in which the column `holdout` marks these."""
+    """The users who followed a plan and its control group, from one table in which `holdout` marks the latter."""
     rows, findings, unknown = _rows(source, columns or ColumnMap(), HOLDOUT, charges)
     marks = held_out_rows(rows.rename({"arm": HOLDOUT}), strict=True)
     assert marks is not None
@@ -161,18 +164,18 @@ def _ordered(values: Sequence[str], first: str | None, arm: str) -> tuple[str, s
 def _rows(
     source: str | Path | pl.DataFrame, columns: ColumnMap, arm: str | None = None, charges: Charges | None = None
 ) -> tuple[pl.DataFrame, tuple[Finding, ...], Mapping[str, str]]:
-    """The rows (user as text, reward, cost, charges against budgets, and step and arm where the table has them), the
-    findings, and the budgets whose charges are unknown."""
+    """The rows (user as text, reward, cost, charges, and step and arm if the table has them), the findings, and the
+    budgets whose charges are unknown."""
     findings = Findings()
     table = table_of(source, columns, findings, estimate_propensity=True, required=_ROLES)
     require_usable(findings.sorted())
-    assert table is not None  # or a finding would be an error
+    assert table is not None  # otherwise a finding would be an error
     found: dict[tuple[str, str], Places] = {}
     users = coerce_user(table, False, found)
     outcomes = {role: coerce_outcome(table, role, found) for role in ("reward", "cost")}
     chosen = {"user": users, **{role: values for role, values in outcomes.items() if values is not None}}
     if "step" in table.frame.columns:
-        chosen["step"] = column(table.frame, "step")  # only counted, so times serve as well as numbers
+        chosen["step"] = column(table.frame, "step")  # only distinct values count, so times work as well as numbers
     for (rule, name), places in found.items():
         report_places(findings, table.files, rule, name, places)
     require_usable(findings.sorted())
@@ -226,7 +229,7 @@ def _arm(name: str, rows: pl.DataFrame, findings: tuple[Finding, ...], unknown: 
 
 
 def _repeated(name: str, rows: pl.DataFrame) -> Iterator[str]:
-    """A note on rows that may have been exported twice: they would be summed twice."""
+    """A note on rows with the same user and step, which may be duplicates and would be summed twice."""
     if "step" not in rows.columns:
         return
     again = len(rows) - rows.select("user", "step").n_unique()

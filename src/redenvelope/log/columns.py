@@ -1,4 +1,4 @@
-"""The roles of a log's columns, and how a table's own names map to them."""
+"""The roles of a log's columns, the mapping from a table's names to roles, and access to columns by exact name."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ ROLES: dict[str, str] = {
 """The columns of a log; every other column is a feature."""
 
 HOLDOUT = "holdout"
-"""What the mark of held-out users is called, in decisions and logs."""
+"""The column that marks held-out users, in decisions and logs."""
 
 OPTIONAL = {
     "eligible": "what the user might have got: a list of labels, or labels with a bar between",
     HOLDOUT: "whether the user is in the control group, which gets the cheapest action: true or false",
 }
-"""Columns that a log may have besides, under any name."""
+"""Further columns that a log may have, under any name."""
 
 SAID = {
     "time": "when a decision was made: steps are numbered by it",
     "episode": "which wave of the campaign a row belongs to",
     "cluster": "which village, household or store a user belongs to",
 }
-"""Columns that a log may have instead of steps, or besides."""
+"""Columns that a log may have instead of or besides steps."""
 
 DATES = ("leave-out", "relative")
-"""What to do with columns of dates."""
+"""What can be done with columns of dates."""
 
 _LARGEST_BYTES = 2**20
-"""Of a campaign file."""
+"""The largest size of a campaign file."""
 
 _ENTRIES = {
     "columns": "[columns]",
@@ -61,11 +61,11 @@ _ENTRIES = {
     "holdout": "holdout",
     "items": "[items]",
 }
-"""Of a campaign file, as they are written."""
+"""The entries of a campaign file, as they are written there."""
 
 
 def nearest_name(name: str, present: Iterable[str]) -> str | None:
-    """The name that was probably meant, capitals aside; None when none is near."""
+    """The closest name, ignoring case; None if none is close."""
     folded = {candidate.casefold(): candidate for candidate in present}
     near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.7)
     return folded[near[0]] if near else None
@@ -79,18 +79,17 @@ class ColumnMap:
     """Role -> the table's own name, for the roles whose name differs."""
     ignored: frozenset[str] = frozenset()
     costs: tuple[str, ...] = ()
-    """Columns that budgets sum besides the cost: no features, because they are known only afterwards."""
+    """Further columns that budgets sum; they are not features, because they are known only afterwards."""
     time: str | None = None
-    """The table's own name of the column that steps are numbered by, in the order of time; None where it has steps."""
+    """The table's name of the time column from which steps are numbered; None if the table has steps."""
     episode: str | None = None
-    """The column that tells the waves of a campaign apart: each is a sequence of its own."""
+    """The column that distinguishes the waves of a campaign; each is a sequence of its own."""
     cluster: str | None = None
-    """The column of groups (villages, households, stores) whose users are not independent: folds and errors count
-    groups."""
+    """The column of groups (villages, stores) whose users are not independent; folds and errors are by group."""
     missing_cost: float | None = None
-    """What a cost is where the table has none; None where that is a mistake."""
+    """The value of a missing cost; None if a missing cost is an error."""
     dates: str = "leave-out"
-    """What becomes of dates: "leave-out", or "relative" for the weekday of a decision and the days until it."""
+    """What to do with dates: "leave-out", or "relative" for the weekday of a decision and the days until it."""
 
     def __post_init__(self) -> None:
         unknown = [role for role in self.names if role not in ROLES and role not in OPTIONAL]
@@ -107,7 +106,7 @@ class ColumnMap:
         self._check_order()
 
     def _check_order(self) -> None:
-        """The time, the episode and the cluster must be columns of their own."""
+        """Check that time, episode and cluster are columns of their own, and that the other settings are valid."""
         if self.time is not None and "step" in self.names and self.names["step"] != self.time:
             raise UsageError(
                 f"columns: steps are either {self.names['step']!r} or numbered by the time; name one of them"
@@ -139,7 +138,7 @@ class ColumnMap:
         dates: str | None = None,
         cluster: str | None = None,
     ) -> ColumnMap:
-        """The same, with what was said besides about the order of rows, about costs, dates and clusters."""
+        """A copy with other settings for the order of rows, costs, dates and clusters; None keeps a setting."""
         return replace(
             self,
             cluster=self.cluster if cluster is None else cluster,
@@ -151,7 +150,7 @@ class ColumnMap:
 
     @classmethod
     def parse(cls, columns: str | None = None, ignore: str | None = None) -> ColumnMap:
-        """Read `user=customer_id,reward=active` and `row_id,comment`, as the commands take them."""
+        """Parse `user=customer_id,reward=active` and `row_id,comment`, as given to the commands."""
         names: dict[str, Any] = {}
         for pair in filter(None, (columns or "").split(",")):
             role, separator, name = (part.strip() for part in pair.partition("="))
@@ -172,10 +171,10 @@ class ColumnMap:
 
     @classmethod
     def of(cls, given: ColumnMap | Mapping[str, Any] | None) -> ColumnMap:
-        """The columns that a mapping names by role, such as {"user": "customer_id", "time": "sent_at"}.
+        """The column map of a mapping by role, such as {"user": "customer_id", "time": "sent_at"}.
 
-        Besides the roles it may say `time`, `episode`, `cluster`, `missing_cost`, `dates`, and with `ignore` which
-        columns are no features.
+        Besides roles, it may have `time`, `episode`, `cluster`, `missing_cost`, `dates`, and `ignore` for columns that
+        are not features.
         """
         if given is None or isinstance(given, ColumnMap):
             return given or cls()
@@ -208,7 +207,7 @@ class ColumnMap:
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any]) -> ColumnMap:
-        """The same of a file's content."""
+        """Like `from_toml`, from the content of the file."""
         names = content.get("columns", {})
         ignored = content.get("ignore", [])
         if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
@@ -225,9 +224,9 @@ class ColumnMap:
 
 
 def campaign_content(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of a campaign file, each one that such a file may have; what they hold is not looked at.
+    """The entries of a campaign file, or of a mapping like one; unknown entries are refused, values are not checked.
 
-    A mapping holds the same entries as the file.
+    A mapping has the same entries as the file.
     """
     if isinstance(source, Mapping):
         content, where = dict(source), "campaign"
@@ -249,35 +248,35 @@ def _parsed(path: str | Path) -> dict[str, Any]:
         raise UsageError(f"{path}: not a valid TOML file ({error})") from None
 
 
-# Columns by their exact names. polars takes `*` and `^…$` for patterns wherever it expects a name, and a table may use
-# any name: columns are selected and dropped here, and nowhere else.
+# Columns by their exact names. Where polars expects a name, it takes `*` and `^…$` for patterns, and tables may use any
+# name, so columns are selected and dropped here, and nowhere else.
 
 
 def column(frame: pl.DataFrame, name: str) -> pl.Series:
-    """One column under a name of ours: what a series is asked goes through its name as well."""
+    """One column under a neutral name, because expressions on a series also interpret its name."""
     return frame.get_column(name).alias("value")
 
 
 def put_back(frame: pl.DataFrame, columns: Mapping[str, pl.Series]) -> pl.DataFrame:
-    """The frame with other values in some columns, by their names."""
+    """The frame with the values of some columns replaced, by name."""
     return frame.with_columns(values.alias(name) for name, values in columns.items())
 
 
 def is_unnamed(name: str) -> bool:
-    """Whether a column has no name to call it by; names of ours begin with the same character."""
+    """Whether a column has no usable name; internal names begin with the same character."""
     return not name or name.startswith("\0")
 
 
 def taken(frame: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:
-    """The frame's columns of these names, in this order."""
+    """The columns with these names, in this order."""
     return frame.select(cs.by_name(list(names)))
 
 
 def taken_lazily(frame: pl.LazyFrame, names: Iterable[str]) -> pl.LazyFrame:
-    """The same of a frame that is not read yet."""
+    """Like `taken`, for a lazy frame."""
     return frame.select(cs.by_name(list(names)))
 
 
 def without(frame: pl.DataFrame, names: Collection[str]) -> pl.DataFrame:
-    """The frame less the columns of these names, as far as it has them."""
+    """The frame without the columns of these names, if it has them."""
     return taken(frame, [name for name in frame.columns if name not in names])

@@ -1,4 +1,7 @@
-"""The list column `eligible`: the labels of the actions that each row's user may get."""
+"""The list column `eligible`: the labels of the actions that each row's user may get.
+
+Lists are read as one text for each row, with labels between marks, because text files have no lists.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,21 @@ from redenvelope.log.log import ActionCatalogue
 from redenvelope.log.schema.text import Words
 
 ELIGIBLE = "eligible"
-"""What the column is called, in logs and in tables of users."""
+"""The name of the column in logs and tables of users."""
 
 LISTED = "\0eligible"
-"""What it is called while a log is read; the name can stand in no header."""
+"""Its name while a log is read, which no header can contain."""
 
 BETWEEN = "|"
-"""Stands between labels where a file has no lists."""
+"""The separator of labels in files without lists."""
 
-_UNIT = "\x1f"  # stands between labels here: no label is written with it
+_UNIT = "\x1f"  # the internal separator, which no label contains
 
 
 def with_listed(frame: pl.DataFrame) -> pl.DataFrame:
-    """A log's table with its lists under a name of ours, as one text each; else the table as it is.
+    """A log's table with its lists as text under an internal name; without such lists, the table as it is.
 
-    A text is a list only if all of it are labels of actions: a column of that name may be a feature like any other.
+    A text column counts as lists only if all parts are labels of actions; otherwise it is an ordinary feature.
     """
     if ELIGIBLE not in frame.columns or frame[ELIGIBLE].dtype != pl.String or "action" not in frame.columns:
         return frame
@@ -43,7 +46,7 @@ def _forms(label: object) -> set[str]:
 
 
 def lists_logged(listed: Words, action: Words) -> NDArray[np.bool_]:
-    """Whether each row lists the action that it logs, [rows]; a row without a list, or without an action, does."""
+    """Whether each row's list contains its logged action, [rows]; true for rows without a list or an action."""
     member = np.ones((len(listed.values) + 1, len(action.values) + 1), dtype=bool)
     labels = [_forms(float(label)) | {label} if _is_number(label) else {label} for label in action.values]
     for row, text in enumerate(listed.values):
@@ -62,34 +65,34 @@ def _is_number(text: str) -> bool:
 
 
 def is_listed(dtype: pl.DataType) -> bool:
-    """Whether a column of this type holds lists of labels."""
+    """Whether a column type holds lists of labels."""
     return isinstance(dtype, pl.List) and not dtype.inner.is_nested()
 
 
 def as_text(values: pl.Series) -> pl.Series:
-    """Lists of labels as one text each; a text is one already, of labels with a bar between. Missing stays missing."""
+    """Lists of labels as one text each; text with labels between bars is converted too. Missing stays missing."""
     if not is_listed(values.dtype):
         return values.cast(pl.String).str.replace_all(BETWEEN, _UNIT, literal=True)
     inner = values.list.explode() if len(values) else pl.Series([], dtype=pl.String)
     if inner.dtype.is_numeric():
         values = values.cast(pl.List(pl.Float64)).list.eval(_number_text(pl.element()))
-    # A mark at the beginning tells an empty list from a missing one.
+    # The mark at the beginning distinguishes an empty list from a missing one.
     return _UNIT + values.cast(pl.List(pl.String)).list.join(_UNIT)
 
 
 def as_marked_text(values: pl.Series) -> pl.Series:
-    """The same with the mark of a list, whatever labels it has: the table, or somebody, said that it holds lists."""
+    """Like `as_text`, but always with the mark of a list, for columns that are known to hold lists."""
     text = as_text(values)
     return text if is_listed(values.dtype) else _UNIT + text
 
 
 def parts_of(text: str) -> tuple[str, ...]:
-    """The labels in a text from `as_text`."""
+    """The labels in a text made by `as_text`."""
     return tuple(part.strip() for part in text.split(_UNIT) if part.strip())
 
 
 def mask_of_texts(texts: list[str], catalogue: ActionCatalogue) -> NDArray[np.bool_]:
-    """What each text from `as_text` lists, [texts, actions]; labels that nobody knows are passed over."""
+    """The actions listed by each text from `as_text`, [texts, actions]; unknown labels are ignored."""
     known = {_key(label, catalogue.numeric): place for place, label in enumerate(catalogue.labels)}
     mask = np.zeros((len(texts), len(catalogue)), dtype=bool)
     for row, text in enumerate(texts):
@@ -101,13 +104,13 @@ def mask_of_texts(texts: list[str], catalogue: ActionCatalogue) -> NDArray[np.bo
 
 
 def listed_actions(values: pl.Series, catalogue: ActionCatalogue) -> NDArray[np.bool_]:
-    """What each row of a table of users lists, [rows, actions]; a row without a list may get everything."""
+    """The actions listed in each row of a table of users, [rows, actions]; all actions for rows without a list."""
     if not is_listed(values.dtype) and values.dtype not in (pl.String, pl.Null, pl.Categorical, pl.Enum):
         raise ModelError(
             f"the column {ELIGIBLE!r} holds {values.dtype}; it must hold lists of the labels of eligible actions"
         )
     text = as_text(values) if values.dtype != pl.Null else values.cast(pl.String)
-    distinct = text.drop_nulls().unique(maintain_order=True)  # what is told as an example is the first
+    distinct = text.drop_nulls().unique(maintain_order=True)  # so that an error shows the first example
     known = mask_of_texts(distinct.to_list(), catalogue)
     named = [part for value in distinct for part in parts_of(value)]
     if named and not known.any():

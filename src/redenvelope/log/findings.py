@@ -1,4 +1,7 @@
-"""Findings: every violation of a rule, with its place and its remedy."""
+"""Findings: every violation of a rule, with its place and its remedy.
+
+Reading collects findings instead of stopping at the first; `require_usable` raises all errors together.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,16 @@ from redenvelope.log.rules import RULES
 from redenvelope.wording import Count, for_reader
 
 EXAMPLES = 5
-"""How many examples a finding shows."""
+"""The most examples that a finding shows."""
 
-_LONGEST_LINE = 2_000  # of a line to paste, which is of no use if it is cut
+_LONGEST_LINE = 2_000  # characters of a command line to paste, which would be useless if cut
 
 IN_MEMORY = "table"
-"""What findings call a table in memory."""
+"""The name of a table in memory in findings."""
 
 
 class Severity(StrEnum):
-    """What a finding means for the log."""
+    """The consequence of a finding for the log."""
 
     ERROR = "error"
     """The log is refused."""
@@ -33,7 +36,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One broken rule, everywhere it is broken in one column of one file (or of all files)."""
+    """A violated rule, with all its violations in one column of one file (or of all files)."""
 
     rule: str
     severity: Severity
@@ -42,11 +45,11 @@ class Finding:
     file: str | None = None
     column: str | None = None
     count: int = 0
-    """How many rows, columns or files are concerned."""
+    """Number of affected rows, columns or files."""
     rows: tuple[int, ...] = ()
-    """The first rows concerned, counted from 1 after the header, in `file`."""
+    """The first affected rows, counted from 1 after the header, in `file`."""
     examples: tuple[str, ...] = ()
-    """The first values concerned."""
+    """The first affected values."""
 
     def __str__(self) -> str:
         where = place(self.file, self.column, self.rows)
@@ -55,15 +58,15 @@ class Finding:
         return for_reader(f"{named}: {self.message}{shown} → {self.remedy}")
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """The finding as plain data for JSON."""
         return asdict(self) | {"severity": str(self.severity)}
 
 
 def place(file: str | None, column: str | None, rows: Sequence[int]) -> str:
-    """Where a finding is, for people: lines of a text file as a spreadsheet numbers them, rows of any other table."""
+    """The place of a finding as text: line numbers for text files, as in a spreadsheet, else row numbers."""
     parts = [part for part in (file and readable(file), f"column {readable(column)}" if column else None) if part]
     if rows:
-        # The header is line 1 of a text file; parquet, databases and tables in memory have no such line.
+        # The header is line 1 of a text file; parquet, databases and tables in memory have none.
         in_text = file is not None and file != IN_MEMORY and not file.lower().endswith((".parquet", ".pq"))
         in_text = in_text and "://" not in str(file)
         shown = ", ".join(str(row + 1 if in_text else row) for row in rows)
@@ -72,13 +75,13 @@ def place(file: str | None, column: str | None, rows: Sequence[int]) -> str:
 
 
 def readable(text: str, most: int = 300) -> str:
-    """Text that can be shown on a line: no longer than so, and without what moves a cursor or cannot be printed."""
+    """Text that fits on a line: at most `most` characters, with unprintable ones escaped."""
     cut = text if len(text) <= most else text[: most - 3] + "…"
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in cut)
 
 
 class Findings:
-    """Collects findings while a log is read; reading never stops at the first one."""
+    """Collects findings while a log is read."""
 
     def __init__(self, known: Iterable[Finding] = ()) -> None:
         self._found = list(known)
@@ -94,7 +97,7 @@ class Findings:
         examples: Iterable[object] = (),
         **details: object,
     ) -> None:
-        """Record a broken rule; `details` fill the placeholders of its sentence."""
+        """Record a violated rule; `details` fill the placeholders of its message and remedy."""
         known = RULES[rule]
         said = {
             name: readable(value, _LONGEST_LINE if name == "guess" else 300) if isinstance(value, str) else value
@@ -122,9 +125,10 @@ class Findings:
         return any(finding.severity is Severity.ERROR for finding in self._found)
 
     def sorted(self) -> tuple[Finding, ...]:
-        """All findings, errors first, each class in the order found.
+        """All findings, errors first, otherwise in the order in which they were found.
 
-        Where a table lacks several roles, any of its columns may be one, and nothing is said of them as features.
+        If a table lacks several roles, findings about features are dropped, because any column may turn out to be a
+        role.
         """
         lacking = any(finding.rule == "columns_missing" for finding in self._found)
         return merge(tuple(each for each in self._found if not (lacking and each.rule.startswith("feature_"))))
@@ -138,47 +142,47 @@ def require_usable(findings: Iterable[Finding]) -> None:
 
 
 def merge(*groups: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Findings of several passes as one list, errors first."""
+    """The findings of several passes as one list, errors first."""
     order = list(Severity)
     return tuple(
         sorted((finding for group in groups for finding in group), key=lambda item: order.index(item.severity))
     )
 
 
-# Where a rule is violated: how often, and the first few places with their values.
+# Where a rule is violated: the number of rows, and the first few of them with their values.
 
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """One row that breaks a rule."""
+    """A row that violates a rule."""
 
     order: tuple[int | str, ...]
-    """What "first" goes by; of the same length and types for all places of a rule."""
+    """The sort key of "first"; its length and types are the same for all places of a rule."""
     file: int
     row: int
-    """In its file, from 1."""
+    """The row number in its file, from 1."""
     value: str
 
 
 @dataclass(frozen=True)
 class Places:
-    """All rows that break a rule in one column."""
+    """All rows that violate a rule in one column."""
 
     count: int
     first: tuple[Place, ...]
     """At most `EXAMPLES`, in order."""
 
     def merge(self, other: Places) -> Places:
-        """See Mergeable; the same whatever the parts were."""
+        """See Mergeable; the result does not depend on the parts."""
         return Places(self.count + other.count, tuple(sorted((*self.first, *other.first))[:EXAMPLES]))
 
 
 Found = Mapping[tuple[str, str], Places]
-"""(rule, column) -> where it is broken."""
+"""(rule, column) -> the places of the violations."""
 
 
 def merge_found(one: Found, other: Found) -> Found:
-    """What two parts found, rule by rule."""
+    """The violations found in two parts, merged by rule and column."""
     shared = {key: places.merge(other[key]) for key, places in one.items() if key in other}
     return {**one, **other, **shared}
 
@@ -186,7 +190,7 @@ def merge_found(one: Found, other: Found) -> Found:
 def report_places(
     findings: Findings, files: Sequence[str], rule: str, column: str, places: Places | None, **details: object
 ) -> None:
-    """Report a rule broken at some places, if any: all are counted, those in the first file are named."""
+    """Report a rule with violations, if there are any: counts all, and names those in the first file."""
     if places is None:
         return
     here = [place for place in places.first if place.file == places.first[0].file]

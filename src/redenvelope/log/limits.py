@@ -1,5 +1,5 @@
-"""Limits on the size of a log, a table and their values, and why. What exceeds one is refused before memory or time is
-spent on it.
+"""Limits on the size of a log, of a table and of values, and the reasons. Whatever exceeds one is refused before memory
+or time is spent on it.
 """
 
 from __future__ import annotations
@@ -7,51 +7,49 @@ from __future__ import annotations
 from redenvelope.engine.memory import available_memory
 
 LEAST_PROPENSITY = 1e-9
-"""Of a logged action: a row with less would weigh more than a billion others, and products over a few steps leave what
-32-bit numbers can hold."""
+"""Of a logged action: a row with less would outweigh a billion others, and products over steps would leave 32 bits."""
 
 TINY_PROPENSITY = 0.001
-"""Rows with a smaller propensity weigh more than a thousand others each: they are reported."""
+"""Rows with a smaller propensity are reported: each outweighs more than a thousand others."""
 
 LARGEST_AMOUNT = 1e15
-"""Of a reward or a cost, either way: squares of it, summed over all rows of a log, stay within 32-bit numbers, and
-whole amounts are exact."""
+"""Absolute value of a reward or a cost: its squares, summed over all rows of a log, stay within the range of 32-bit
+numbers, and whole amounts are exact."""
 
 LARGEST_STEP = 10**9
-"""Of a step's number, either way: sums and differences of steps stay within 32 bits."""
+"""Absolute value of a step number: sums and differences of steps stay within 32 bits."""
 
 MOST_STEPS = 10_000
-"""Of a campaign, from the first step seen to the last: much is counted step by step."""
+"""Steps of a campaign, from the first one seen to the last: much is counted for every step."""
 
 MOST_ACTIONS = 1_000
-"""Different labels: more are amounts or ids, not a catalogue."""
+"""Distinct labels: more of them are amounts or ids rather than a catalogue."""
 
 MOST_COLUMNS = 1_000
-"""Of a table: every feature is a column of the states that all later stages work on."""
+"""Columns of a table: every feature is a column of the states that all later stages process."""
 
 LONGEST_TEXT = 10_000
-"""Bytes of a value: longer ones are documents, neither labels nor numbers."""
+"""Bytes of a value: longer ones are documents rather than labels or numbers."""
 
 MOST_UNPACKED = 200
-"""Bytes of text that one packed byte of a file may become: logs differ from row to row, so that none is packed so
-tightly."""
+"""Bytes of text per compressed byte of a file: no log compresses so well, because its rows differ."""
 
 UNPACKED_AT_EASE = 1 << 26
-"""Bytes up to which it does not matter how tightly a file is packed."""
+"""Bytes up to which the rate of compression is not checked."""
 
 TEXT_MEMORY = 10
-"""Bytes of memory that a byte of text needs while it is read: itself, its line ends and delimiters, and its fields."""
+"""Bytes of memory per byte of text while it is read: for itself, its line ends and delimiters, and its fields."""
 
 PARQUET_MEMORY = 2
-"""Bytes of memory that a byte of a table needs while it is read: as stored, and in the types and order of a log."""
+"""Bytes of memory per byte of a table while it is read: as stored, and in the types and the order of a log."""
 
 
 def memory_lacks(needed: int) -> int | None:
-    """How many bytes there are, where they are fewer than needed; None where they suffice, or nobody knows."""
+    """The available bytes if fewer than needed; None if they suffice or are unknown."""
     available = available_memory()
     return available if available is not None and needed > available else None
 
 
 def amount_of_memory(size: int) -> str:
-    """Bytes for people."""
+    """A number of bytes as text."""
     return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.1f} MB"

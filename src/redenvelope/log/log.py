@@ -1,4 +1,7 @@
-"""A log in memory: immutable columns sorted by user and step, views by trajectory, and folds by user."""
+"""A log in memory: immutable columns sorted by user and step, views by trajectory, and folds by user.
+
+Users (or clusters of users) are the independent units: folds, samples and standard errors are made by them.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,10 @@ _Number = TypeVar("_Number", bound=np.generic)
 
 @dataclass(frozen=True)
 class ActionCatalogue:
-    """The actions a log knows, sorted by the mean cost they were seen to have."""
+    """The actions of a log, sorted by their mean logged cost."""
 
     labels: tuple[str, ...]
-    """The label of each action; an action's index is its place here."""
+    """The label of each action; an action's index is its position here."""
     numeric: bool
     """Whether the labels are numbers in the user's own tables."""
 
@@ -34,7 +37,7 @@ class ActionCatalogue:
         return len(self.labels)
 
     def named(self, text: str) -> str:
-        """A sentence of a model, which knows actions by their places, with their labels."""
+        """A model's sentence with action indices replaced by labels."""
         return re.sub(r"\baction (\d+)\b", lambda found: f"action {self.labels[int(found[1])]!r}", text)
 
 
@@ -44,14 +47,14 @@ class FeatureTable:
 
     numeric_names: tuple[str, ...]
     numeric: NDArray[np.float32]
-    """[rows, numeric features], one feature after the other in memory."""
+    """[rows, numeric features], column by column in memory."""
     category_names: tuple[str, ...]
     codes: NDArray[np.int32]
     """[rows, category features]: index into the feature's labels."""
     labels: tuple[tuple[str, ...], ...]
     """The labels of each category feature, sorted."""
     static: frozenset[str]
-    """Names of the features that never change within a user: carried over, not predicted."""
+    """Names of features that never change within a user; these are carried over instead of predicted."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -59,24 +62,24 @@ class FeatureTable:
         return self.numeric_names + self.category_names
 
     def rows(self, index: slice | NDArray[np.int64]) -> FeatureTable:
-        """Some of the rows; a slice costs nothing."""
-        # Each feature by itself, so that it stays in one piece.
+        """Some of the rows; a slice copies nothing."""
+        # Index each feature by itself, so that its column stays contiguous.
         return replace(self, numeric=self.numeric.T[:, index].T, codes=self.codes.T[:, index].T)
 
 
 @dataclass(frozen=True, eq=False)
 class Log:
-    """Logged feedback: one row per user and step, sorted by user, then step; users of a cluster stand together.
+    """Logged feedback: one row per user and step, sorted by cluster if there are any, then by user and step.
 
-    Rows `starts[i]:starts[i + 1]` are the trajectory of user i, so that views by trajectory are slices.
+    Rows `starts[i]:starts[i + 1]` are the trajectory of user i, so trajectories are slices.
     """
 
     users: pl.Series
-    """The id of each user, [users]; one with several episodes stands there once for each, one after the other."""
+    """The id of each user, [users]; a user with several episodes appears once for each, consecutively."""
     starts: NDArray[np.int64]
     """First row of each user, and the number of rows at the end, [users + 1]."""
     step: NDArray[np.int32]
-    """[rows], as in the table."""
+    """[rows], as in the source table."""
     action: NDArray[np.int32]
     """[rows], index into the catalogue."""
     propensity: NDArray[np.float64]
@@ -89,19 +92,19 @@ class Log:
     catalogue: ActionCatalogue
     propensity_source: Literal["logged", "estimated"] = "logged"
     findings: tuple[Finding, ...] = ()
-    """Warnings and repairs met while reading."""
+    """Warnings and repairs from reading."""
     further: tuple[tuple[str, NDArray[np.float64]], ...] = ()
-    """Columns of costs beside `cost`, that budgets sum: the name of each, and its values [rows]."""
+    """Other columns that budgets sum, besides `cost`: the name of each, and its values [rows]."""
     charged: tuple[tuple[str, NDArray[np.float64]], ...] = ()
-    """What counts against each budget: its name, and the costs [rows]; empty where the one budget is of `cost`."""
+    """The charges of each budget: its name, and its costs [rows]; empty if the only budget is of `cost`."""
     eligible: NDArray[np.bool_] | None = None
-    """What each row's user might have got, [rows, actions]; None where the log does not list it."""
+    """The actions that each row's user was eligible for, [rows, actions]; None if the log does not list them."""
     clusters: NDArray[np.uint64] | None = None
-    """The cluster of each user as a 64-bit number, [users], rising; None where users are independent."""
+    """The cluster of each user as a 64-bit key, [users], ascending; None if users are independent."""
     attributes: NDArray[np.float32] | None = None
-    """What is known of the actions, [attributes, actions], see `log/items.py`; None where nothing is."""
+    """Attributes of the actions, [attributes, actions], see `campaign/items.py`; None if there are none."""
     columns: ColumnMap = field(default_factory=ColumnMap)
-    """What the table called its columns, and how it was read: a plan remembers it, for other tables of theirs."""
+    """The table's column names and how it was read; a plan stores it to read later tables the same way."""
 
     def __post_init__(self) -> None:
         columns = (self.starts, self.step, self.action, self.propensity, self.reward, self.cost)
@@ -127,58 +130,57 @@ class Log:
 
     @property
     def outcome_names(self) -> tuple[str, ...]:
-        """The reward, then one cost for each budget, [outcomes]."""
+        """Names of the outcomes: the reward, then one cost for each budget, [outcomes]."""
         if len(self.charged) < 2:
             return ("reward", "cost")
         return ("reward", *(f"cost of {name}" for name, _ in self.charged))
 
     @cached_property
     def outcomes(self) -> NDArray[np.float64]:
-        """What came of each row, [outcomes, rows]: the reward, then one cost for each budget."""
+        """The outcomes of each row, [outcomes, rows]: the reward, then one cost for each budget."""
         if not self.charged:
             return self.measured
         return _frozen(np.stack([self.reward, *(values for _, values in self.charged)]))
 
     @property
     def measured_names(self) -> tuple[str, ...]:
-        """The columns of what was measured, [measured]: the reward, the cost, and others that budgets sum."""
+        """Names of the measured columns, [measured]: the reward, the cost, and others that budgets sum."""
         return ("reward", "cost", *(name for name, _ in self.further))
 
     @cached_property
     def measured(self) -> NDArray[np.float64]:
-        """What was measured of each row, [measured, rows]; the costs of budgets follow from it."""
+        """The measured values of each row, [measured, rows], from which the budgets' costs follow."""
         return _frozen(np.stack([self.reward, self.cost, *(values for _, values in self.further)]))
 
     @cached_property
     def user_keys(self) -> NDArray[np.uint64]:
-        """The users as 64-bit numbers, [users]."""
+        """The users as 64-bit keys, [users]."""
         return user_keys(self.users)
 
     @property
     def keys(self) -> NDArray[np.uint64]:
-        """What is independent of each other as 64-bit numbers, [users]: clusters, or users where there are none. Folds,
-        samples and errors are made of them."""
+        """The keys of the independent units, [users]: of clusters, or of users if there are none. Folds, samples and
+        standard errors are by key."""
         return self.user_keys if self.clusters is None else self.clusters
 
     @cached_property
     def begins(self) -> NDArray[np.bool_]:
-        """Which entries of `users` are the first of their key, [users]: all, unless users have several episodes or
-        share a cluster."""
+        """Which entries of `users` are the first of their key, [users]: all, without episodes and clusters."""
         return _frozen(begins_of(self.keys))
 
     @cached_property
     def first_episodes(self) -> NDArray[np.bool_]:
-        """Which entries of `users` are the first of their user, [users]: all, unless some have several episodes."""
+        """Which entries of `users` are the first of their user, [users]: all, unless users have several episodes."""
         return _frozen(begins_of(self.user_keys))
 
     @property
     def people(self) -> int:
-        """Number of different users; fewer than `users` where some have several episodes."""
+        """Number of distinct users; fewer than entries of `users` if some have several episodes."""
         return int(np.count_nonzero(self.first_episodes))
 
     @property
     def independent(self) -> int:
-        """Number of different keys: of clusters, or of users where there are none."""
+        """Number of distinct keys: of clusters, or of users if there are none."""
         return int(np.count_nonzero(self.begins))
 
     @cached_property
@@ -193,20 +195,20 @@ class Log:
 
     @cached_property
     def is_last(self) -> NDArray[np.bool_]:
-        """Whether a row is the last of its user, [rows]; every other row's next state is the row below it."""
+        """Whether a row is the last of its user, [rows]; the next state of any other row is in the row below."""
         last = np.zeros(len(self), dtype=bool)
         last[self.starts[1:] - 1] = True
         return _frozen(last)
 
     @cached_property
     def gaps(self) -> int:
-        """Number of rows that skip a step of their user."""
+        """Number of rows that are followed by a skipped step of their user."""
         following = ~self.is_last[:-1]
         return int((np.diff(self.step)[following] != 1).sum())
 
     @property
     def has_gaps(self) -> bool:
-        """Whether a user's steps ever skip a number."""
+        """Whether any user skips a step."""
         return self.gaps > 0
 
     @cached_property
@@ -228,18 +230,18 @@ class Log:
         return self._slice(slice(user, user + 1))
 
     def batches(self, users: int) -> Iterator[Log]:
-        """Walk over the log in batches of so many users, as views."""
+        """Batches of the log with so many users each, as views."""
         for first in range(0, len(self.users), users):
             yield self._slice(slice(first, min(first + users, len(self.users))))
 
     def select(self, chosen: NDArray[np.bool_]) -> Log:
-        """The log of some users: chosen [users]."""
+        """The log of the chosen users, [users]."""
         starts = np.concatenate([[0], np.cumsum(self.lengths[chosen])]).astype(np.int64)
         rows = np.flatnonzero(np.repeat(chosen, self.lengths))
         return self._part(np.flatnonzero(chosen), starts, rows)
 
     def grouped(self, group: NDArray[np.integer[Any]]) -> Iterator[Log]:
-        """The log of each group of users, group [users], in the order of the groups; the users of one in theirs."""
+        """The log of each group of users, group [users], in ascending order of groups; users keep their order."""
         order = np.argsort(group, kind="stable")
         together = self.reordered(order)
         edges = np.flatnonzero(np.diff(group[order])) + 1
@@ -247,7 +249,7 @@ class Log:
             yield together._slice(slice(first, last))
 
     def reordered(self, order: NDArray[np.int64]) -> Log:
-        """The users in another order, [users]."""
+        """The log with its users in another order, [users]."""
         lengths = self.lengths[order]
         starts = np.append(0, np.cumsum(lengths)).astype(np.int64)
         rows = np.repeat(self.starts[:-1][order] - starts[:-1], lengths) + np.arange(starts[-1])
@@ -289,26 +291,25 @@ def _episodes(people: int, episodes: int) -> str:
 
 
 def _frozen(array: NDArray[_Number]) -> NDArray[_Number]:
-    """The same array, which nobody can write to any more."""
+    """The same array, made read-only."""
     array.flags.writeable = False
     return array
 
 
 def join_logs(parts: Sequence[Log]) -> Log:
-    """The users of all parts in the order of their clusters and ids; the parts were read against the same schema, at
-    least one."""
+    """One log of all parts (at least one, read against the same schema), its users sorted by cluster and id."""
     if len(parts) == 1:
         return parts[0]
     first = parts[0]
     users = pl.concat([part.users for part in parts])
-    # Stable, so that the episodes of a user stay in their order.
+    # Stable, so that the episodes of a user keep their order.
     clusters = None if first.clusters is None else np.concatenate([part.keys for part in parts])
     by = {"user": users} if clusters is None else {"cluster": pl.Series(clusters), "user": users}
     order = pl.DataFrame(by).select(pl.arg_sort_by(*by, maintain_order=True)).to_series().to_numpy()
     lengths = np.concatenate([part.lengths for part in parts])
     begins = np.cumsum(lengths) - lengths
     starts = np.append(0, np.cumsum(lengths[order]))
-    # Row by row: the user's first row where the parts stand one after the other, and how far on in the user.
+    # For each row: its user's first row in the concatenated parts, plus its position within the user.
     rows = np.repeat(begins[order] - starts[:-1], lengths[order]) + np.arange(starts[-1])
     columns = {
         name: np.concatenate([getattr(part, name) for part in parts])[rows]
@@ -331,14 +332,15 @@ def join_logs(parts: Sequence[Log]) -> Log:
 
 
 SHARES = (0.5, 0.1, 0.4)
-"""Of the users: train, tune and check. A certificate's bound narrows with the check users: on finite campaigns of 6,000
-users four in ten spend a hundredth more of the budget than three in ten, which earns more than the model loses."""
+"""Shares of users for train, tune and check. A certificate's bound narrows with more check users: on finite campaigns
+of 6,000 users, plans with 40 % check users spend a hundredth more of the budget than with 30 %, which earns more than
+the smaller training fold loses."""
 
 
 def split(log: Log, parts: Sequence[float] = SHARES, seed: int = 0) -> tuple[Log, ...]:
-    """Split a log by user into folds of about these shares: train, tune and check by default.
+    """Split a log by user into folds with about these shares; by default train, tune and check.
 
-    A user is in the same fold whatever the row order, the files or the other users.
+    The fold of a user does not depend on the order of rows, the files or the other users.
     """
     fold = split_fold(log.keys, parts, seed)
     folds = tuple(log.select(fold == number) for number in range(len(parts)))
@@ -351,7 +353,7 @@ def split(log: Log, parts: Sequence[float] = SHARES, seed: int = 0) -> tuple[Log
 
 
 def split_fold(keys: NDArray[np.uint64], parts: Sequence[float] = SHARES, seed: int = 0) -> NDArray[np.int64]:
-    """Which fold each user is in, by the user's key alone, [users]."""
+    """The fold of each user, [users], from the user's key alone."""
     if not all(part > 0 for part in parts) or abs(sum(parts) - 1) > 1e-9:
         raise UsageError(f"the parts of a split must be positive and sum to 1, not {tuple(parts)}")
     return np.searchsorted(np.cumsum(parts)[:-1], fraction(keys, "fold", seed), side="right")

@@ -1,4 +1,7 @@
-"""Estimating propensities: a multinomial logistic model of the behaviour policy, cross-fitted by user."""
+"""Estimating propensities: a multinomial logistic model of the behaviour policy, cross-fitted by user.
+
+The regressors are the states; the propensities of a user come from the model trained on the other folds.
+"""
 
 from __future__ import annotations
 
@@ -16,27 +19,27 @@ from redenvelope.log.log import FeatureTable, Log, join_logs
 from redenvelope.randomness import fold, fraction
 
 FOLDS = 5
-"""Of cross-fitting: a user's propensities are estimated from the other folds."""
+"""Folds of the cross-fitting: a user's propensities are estimated from the other folds."""
 
-_FIT_ROWS = 125_000  # about: a linear model of a few hundred weights learns little more from further rows
+_FIT_ROWS = 125_000  # approximate: a linear model of a few hundred weights learns little from more rows
 _BLOCK = 1 << 14  # rows
-_MOST_CODES = 50  # static categories with more labels stay out: their one-hots would outnumber the evidence
+_MOST_CODES = 50  # static categories with more labels are left out: too many one-hots for the data
 
 
 @dataclass(frozen=True, eq=False)
 class AssignmentModel:
-    """One logistic model for each fold of users, learned from the others."""
+    """One logistic model for each fold of users, trained on the other folds."""
 
     encoder: Encoder
     weights: tuple[NDArray[np.float64] | None, ...]
-    """[width, actions] for each fold; None where the sample had no such users."""
+    """[width, actions] for each fold; None if the sample has no users outside it."""
 
     def applied(self, log: Log) -> Log:
-        """The log with estimated propensities, labelled so."""
+        """The log with estimated propensities, and `propensity_source` set accordingly."""
         return replace(log, propensity=self.propensities(log), propensity_source="estimated")
 
     def propensities(self, log: Log) -> NDArray[np.float64]:
-        """The probability of each logged action given its state, [rows]."""
+        """The estimated probability of each logged action given its state, [rows]."""
         fold_of_row = fold_of_rows(log)
         propensity = np.empty(len(log))
         for first in range(0, len(log), _BLOCK):
@@ -52,7 +55,7 @@ class AssignmentModel:
     def _chances(
         self, features: FeatureTable, step: NDArray[np.int32], folds: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Probabilities of all actions for rows of known folds, [rows, actions]."""
+        """Probabilities of all actions for rows whose folds are known, [rows, actions]."""
         design = _design(self.encoder.encode_table(features, step), self.encoder, step)
         parts = {number: np.flatnonzero(folds == number) for number in np.unique(folds).tolist()}
         found = np.concatenate(
@@ -62,7 +65,7 @@ class AssignmentModel:
 
     def _weights(self, number: int) -> NDArray[np.float64]:
         known = self.weights[number]
-        assert known is not None  # the model of the users it is asked about
+        assert known is not None  # fitted for every fold that has users
         return known
 
 
@@ -72,9 +75,9 @@ def fold_of_rows(log: Log) -> NDArray[np.int64]:
 
 
 def estimate_propensities(parts: Iterable[Log], rows: int, users: int, findings: Findings) -> AssignmentModel | None:
-    """The model that estimates the propensities of a log of so many rows and users, and what there is to report.
+    """The model that estimates the propensities of a log with so many rows and users; reports what it finds.
 
-    The parts are iterated over twice. None, with an error reported, where they hold too few users.
+    The parts are iterated over twice. None, with an error reported, if they have users in one fold only.
     """
     model = learn_assignment(parts, rows)
     if model is None:
@@ -88,9 +91,9 @@ def estimate_propensities(parts: Iterable[Log], rows: int, users: int, findings:
 
 
 def learn_assignment(parts: Iterable[Log], rows: int) -> AssignmentModel | None:
-    """The model of a log of so many rows in parts; None where some user has no others to be estimated from.
+    """The model of a log in parts with so many rows in total; None if all users are in one fold.
 
-    It learns from users with about as many rows as it needs, chosen by their ids, so that any parts give the same.
+    It is trained on a sample of users by id, large enough, so that any partition into parts gives the same model.
     """
     chosen = []
     folds: set[int] = set()
@@ -103,7 +106,7 @@ def learn_assignment(parts: Iterable[Log], rows: int) -> AssignmentModel | None:
 
 
 def fit_assignment(log: Log) -> AssignmentModel:
-    """A model for each fold from the users of the other folds; they fall into two at least."""
+    """A model for each fold, trained on the users of the other folds; users must be in at least two folds."""
     encoder = Encoder.fit(log)
     design = _design(encoder.encode(log), encoder, log.step)
     fold_of_row = fold_of_rows(log)
@@ -116,8 +119,8 @@ def fit_assignment(log: Log) -> AssignmentModel:
 
 
 def _design(states: NDArray[np.float32], encoder: Encoder, steps: NDArray[np.integer]) -> NDArray[np.float64]:
-    """States as regressors [width, rows]: codes become one-hots, and so does the step, because campaigns have
-    calendars; a long campaign's gets a bend. There is a constant."""
+    """States as regressors [width, rows], with a constant. Codes become one-hots, and so does the step, because
+    campaigns follow calendars; the step of a long campaign gets a quadratic term instead."""
     layout = encoder.layout
     codes = len(layout.static_categories)
     step = states[:, layout.step].astype(np.float64)
@@ -136,13 +139,13 @@ def _design(states: NDArray[np.float32], encoder: Encoder, steps: NDArray[np.int
 
 
 _RIDGE = 1e-4
-_ACCURACY = 1e-8  # of the mean log-likelihood, relative
-# Products of matrices smaller than this start no threads, and what goes into them fits into a core's own cache.
+_ACCURACY = 1e-8  # relative, of the mean log-likelihood
+# Smaller matrix products start no threads, and their inputs fit into a core's cache.
 _PRODUCT = 200_000
 
 
 def log_probabilities(design: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Log-probability of every action: regressors [width, rows] and weights [width, actions] -> [actions, rows]."""
+    """Log-probabilities of all actions: regressors [width, rows] and weights [width, actions] -> [actions, rows]."""
     logits = weights.T @ design
     logits -= logits.max(axis=0)
     logits -= np.log(np.exp(logits).sum(axis=0))
@@ -150,9 +153,9 @@ def log_probabilities(design: NDArray[np.float64], weights: NDArray[np.float64])
 
 
 def fit_logistic(design: NDArray[np.float64], action: NDArray[np.int32], actions: int) -> NDArray[np.float64]:
-    """The weights [width, actions] under which the actions [rows] are likeliest; design [width, rows].
+    """The ridge-penalised maximum likelihood weights [width, actions] for actions [rows] and design [width, rows].
 
-    The first regressor is the constant.
+    The first regressor must be the constant.
     """
     from scipy.optimize import minimize
 
@@ -176,7 +179,7 @@ def fit_logistic(design: NDArray[np.float64], action: NDArray[np.int32], actions
 
     start = np.zeros((width, actions))
     start[0] = np.log(np.maximum(shares, 1e-6))
-    start[0] -= start[0].mean()  # the same for all actions changes no probability, and the penalty wants it gone
+    start[0] -= start[0].mean()  # a common shift changes no probability, and the penalty removes it
     result = minimize(
         loss,
         np.linalg.solve(turn.T, start).ravel(),
@@ -189,10 +192,10 @@ def fit_logistic(design: NDArray[np.float64], action: NDArray[np.int32], actions
 
 
 def _even_coordinates(design: NDArray[np.float64], uncertainty: float) -> NDArray[np.float64]:
-    """The matrix [width, width] that turns gradients so that the loss curves about alike in every direction.
+    """The matrix [width, width] that transforms gradients so that the loss has about equal curvature in all directions.
 
-    Then a few steps are enough. Near the plain shares of the actions the curvature is that of the regressors'
-    squares, times how uncertain an action is on average, and that of the penalty.
+    Then a few iterations suffice. Near the marginal shares of the actions, the curvature is that of the regressors'
+    squares, times the mean uncertainty of an action, plus that of the penalty.
     """
     width, rows = design.shape
     squares = np.zeros((width, width))
@@ -203,6 +206,6 @@ def _even_coordinates(design: NDArray[np.float64], uncertainty: float) -> NDArra
 
 
 def _blocks(rows: int, cells: int) -> Iterator[slice]:
-    """The rows, so many at a time that a product with so many cells a row is small."""
+    """Slices of rows, so short that a product with `cells` cells per row is small."""
     size = max(_PRODUCT // cells, 32)
     return (slice(first, first + size) for first in range(0, rows, size))

@@ -1,9 +1,9 @@
-"""Reading a log: the one pipeline from parts of complete users to a `Log`, or to every reason why there is none.
+"""Reading a log: the one pipeline from parts of complete users to a `Log`, or to every reason why it is refused.
 
-A part is all rows of some users. A table in memory is one part; a lake is many (see `lake/reading.py`). Each part's
-ids, steps and columns get their types; the sums of all parts make the schema; parts are read against the schema; and
-propensities that were not logged are estimated. Nothing that depends on all rows is decided on a part, so any number
-of parts gives the same log.
+A part is all rows of some users. A table in memory is one part; a lake is many (see `lake/reading.py`). Ids, steps and
+columns of each part are typed; the sums of all parts determine the schema; parts are read against the schema; and
+propensities that were not logged are estimated. Nothing that depends on all rows is decided within a part, so any
+number of parts gives the same log.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True)
 class Inspection:
-    """A log, or None if it was refused, and everything that was found, errors first."""
+    """A log (None if it was refused) and all findings, errors first."""
 
     log: Log | None
     findings: tuple[Finding, ...]
@@ -59,7 +59,7 @@ Columns = ColumnMap | Mapping[str, Any] | None
 
 
 def as_log(source: Any, columns: Columns = None, *, estimate_propensity: bool = False) -> Log:
-    """The log of a path, of any dataframe, or the log itself."""
+    """The log at a path or in a dataframe; a `Log` is returned as it is."""
     if isinstance(source, Log):
         if columns is not None or estimate_propensity:
             raise UsageError("the log has been read already: say how to read it to read_log or log_from_frame")
@@ -75,34 +75,33 @@ def read_log(source: str | Path, columns: Columns = None, *, estimate_propensity
 
     `columns` maps roles to the table's own names, such as {"user": "customer_id"}; see `ColumnMap.of`.
 
-    Raises `LogError` with every violation if the log cannot be used; warnings and repairs are in
-    `log.findings`.
+    Raises `LogError` with every violation if the log cannot be used; warnings and repairs are in `log.findings`.
     """
     return _log_or_raise(_inspect(source, columns, estimate_propensity))
 
 
 def log_from_frame(frame: Any, columns: Columns = None, *, estimate_propensity: bool = False) -> Log:
-    """The log of a table in memory, held to the same rules as a file.
+    """The log of a table in memory, checked by the same rules as a file.
 
-    Any dataframe: polars, pandas, pyarrow, duckdb, …, or anything that supports Arrow's stream protocol or the
-    dataframe interchange protocol.
+    `frame` is any dataframe (polars, pandas, pyarrow, duckdb, …) or any object that supports Arrow's stream protocol or
+    the dataframe interchange protocol.
     """
     return _log_or_raise(_inspect(to_polars(frame, "the log"), columns, estimate_propensity))
 
 
 def inspect_log(source: str | Path, columns: Columns = None, *, estimate_propensity: bool = False) -> Inspection:
-    """Read a log and report what is wrong with it, without raising for the log's own mistakes."""
+    """Read a log and report what is wrong with it, without raising for violations of the rules."""
     return _inspect(source, columns, estimate_propensity)
 
 
 def _log_or_raise(inspection: Inspection) -> Log:
     require_usable(inspection.findings)
-    assert inspection.log is not None  # it is None only where a finding is an error
+    assert inspection.log is not None  # None implies an error among the findings
     return inspection.log
 
 
 def _inspect(source: str | Path | pl.DataFrame, given: Columns, estimate_propensity: bool) -> Inspection:
-    """Read a log as one part: its rows are typed once, for the schema and for the log."""
+    """Read a log as one part, whose rows are typed once for both the schema and the log."""
     findings, columns = Findings(), ColumnMap.of(given)
     table = table_of(source, columns, findings, estimate_propensity=estimate_propensity)
     if table is None:
@@ -113,7 +112,7 @@ def _inspect(source: str | Path | pl.DataFrame, given: Columns, estimate_propens
         return Inspection(None, findings.sorted())
     keyed, keys = settle_keys(table, columns)
     files = table.files
-    del table  # a large table must not be held twice
+    del table  # so that a large table is not in memory twice
     rows = typed_rows(keyed)
     del keyed
     read = read_parts(
@@ -139,12 +138,12 @@ class LogParts(Generic[Part]):
 
     parts: tuple[Part, ...]
     rows_of: Callable[[Part], tuple[Rows, KeySums]]
-    """The rows of a part in order and in their types, and what was found about their ids and steps."""
+    """The sorted and typed rows of a part, and the findings about their ids and steps."""
     schema: Schema
-    """Where it is refused, no part can be read."""
+    """If it is refused, no part can be read."""
     columns: ColumnMap
     assignment: AssignmentModel | None = None
-    """What propensities are estimated with, where none were logged."""
+    """The model that estimates propensities, if none were logged."""
 
     def log(self, part: Part) -> Log:
         """The log of a part's users."""
@@ -166,9 +165,9 @@ def read_parts(
     estimate_propensity: bool = False,
     run: Callable[[Callable[[Part], PartSums], Sequence[Part]], Iterable[PartSums]] = map,
 ) -> LogParts[Part]:
-    """The log of parts that hold at least one row each; `findings` are those of the files, and the log's are added.
+    """A log in parts with at least one row each; `findings` are those of the files, and the log's are added to them.
 
-    `run` maps work over parts, in their order: an engine's `map`, say.
+    `run` maps work over parts in order, for example an engine's `map`.
     """
     sums = merged(run(partial(_part_sums, rows_of), parts))
     schema = finish(sums.schema, sums.keys, files, findings, columns.costs)
@@ -195,10 +194,9 @@ def table_of(
     estimate_propensity: bool,
     required: frozenset[str] = frozenset(ROLES),
 ) -> Table | None:
-    """The rows of a source under the names of their roles; None when there are none. All that is wrong is reported.
+    """The rows of a source with columns named by role; None if there are none. Everything wrong is reported.
 
-    Propensities that are to be estimated are not read. `required` are the roles that must be
-    there.
+    Propensities that are to be estimated are not read. `required` are the roles that the source must have.
     """
     frames = (
         _frames_in_memory(source, columns, findings)
@@ -208,21 +206,21 @@ def table_of(
     if not frames:
         return None
     table = joined(frames, columns, required & required_roles(columns, estimate_propensity), findings)
-    frames.clear()  # the files' own frames are not needed twice
+    frames.clear()  # the frames of the files are no longer needed
     folders = () if isinstance(source, pl.DataFrame) or is_address(source) else _folders(source, table.frame)
     frame = without(table.frame, {"propensity"} if estimate_propensity else ())
     return repaired(Table(frame, table.files, folders), columns, findings)
 
 
 def required_roles(columns: ColumnMap, estimate_propensity: bool) -> frozenset[str]:
-    """The roles that a log must have a column for: steps may be numbered by time, and propensities estimated."""
+    """The roles that need columns: no step if steps are numbered by time, no propensity if it is estimated."""
     unread = {"propensity"} if estimate_propensity else set()
     return frozenset(ROLES) - unread - ({"step"} if columns.time is not None else set())
 
 
 def report_folders(source: str | Path, columns: ColumnMap, findings: Findings) -> None:
-    """Report files that are not read, and columns that the names of folders add."""
-    files = files_of(source)  # first: it refuses what names no file
+    """Report files that are not read, and columns that come from folder names."""
+    files = files_of(source)  # first, because it refuses a source that names no file
     report_passed_over(source, findings)
     for name, count in partition_columns(files).items():
         if name not in columns.ignored:
@@ -230,14 +228,14 @@ def report_folders(source: str | Path, columns: ColumnMap, findings: Findings) -
 
 
 def _folders(source: str | Path, frame: pl.DataFrame) -> tuple[str, ...]:
-    """The columns that folders gave to the table."""
+    """The columns of the table that come from folder names."""
     return tuple(name for name in partition_columns(files_of(source)) if name in frame.columns)
 
 
 def _frames_in_memory(
     source: str | Path | pl.DataFrame, columns: ColumnMap, findings: Findings
 ) -> list[tuple[str, pl.DataFrame]]:
-    """A frame, or what a database or an object store holds."""
+    """A dataframe, or the table in a database or an object store."""
     if isinstance(source, pl.DataFrame):
         frame, name = source, IN_MEMORY
     else:
@@ -265,9 +263,9 @@ def _frames_of_files(source: str | Path, columns: ColumnMap, findings: Findings)
 def read_file(
     path: Path, name: str, ignored: frozenset[str], findings: Findings, first: int = 0, most: int | None = None
 ) -> pl.DataFrame | None:
-    """The rows of a file as stored, numbered from 1; None with a finding where it cannot be read.
+    """The rows of a file as stored, numbered from 1; None with a finding if it cannot be read.
 
-    Of parquet, at most so many rows from the `first` on, without the ignored columns.
+    Of a parquet file: at most `most` rows from the `first` on, without the ignored columns.
     """
     if is_named_parquet(path):
         return read_parquet(path, name, ignored, findings, first, most)

@@ -1,4 +1,4 @@
-"""The rules a log is held to: how severe each is, what it says, and what to do about it.
+"""The rules for logs: the severity, the message and the remedy of each.
 
 `{count:row}` is the number of rows with its noun ("1 row", "2 rows"); `findings.py` fills in the place and the figures.
 """
@@ -645,4 +645,4 @@ RULES: dict[str, Rule] = (
     | _EVALUATION_RULES
     | _SERVING_RULES
 )
-"""Every rule by its name."""
+"""All rules, by name."""

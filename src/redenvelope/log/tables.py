@@ -1,4 +1,4 @@
-"""Joining files into one table with columns named by role, and with the file and number of every row."""
+"""Joining files into one table with columns named by role, in which every row knows its file and row number."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from redenvelope.log.findings import EXAMPLES, Findings, Place, Places
 from redenvelope.log.limits import LONGEST_TEXT
 
 ROW = "\0row"
-"""Column with the row's number in its file, from 1. The name can stand in no header."""
+"""Column with the row's number in its file, from 1. No header can contain this name."""
 FILE = "\0file"
 """Column with the number of the row's file."""
 EPISODE = "\0episode"
-"""Column with the number of the row's episode, where users have several."""
+"""Column with the number of the row's episode, if users have several."""
 CLUSTER = "\0cluster"
-"""Column with the key of the row's cluster, where users have one."""
+"""Column with the key of the row's cluster, if users have one."""
 TEMPORAL = ("date", "time", "duration")
 """Kinds of columns that hold dates, times of day or durations."""
 
@@ -42,21 +42,21 @@ _INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of one or more files, roles under their own names, and where each row came from."""
+    """Rows of one or more files, with roles under their standard names and the origin of each row."""
 
     frame: pl.DataFrame
     files: tuple[str, ...]
     folders: tuple[str, ...] = ()
-    """Columns that the names of folders added."""
+    """Columns that come from folder names."""
 
     def note(self, found: dict[tuple[str, str], Places], rule: str, column: str, broken: pl.Series) -> None:
-        """Add the rows that break a rule (a boolean per row) to what was found."""
+        """Record the rows that break a rule (a boolean per row) in `found`."""
         count = int(broken.sum())
         if count:
             found[rule, column] = self.places(column, broken.arg_true()[:EXAMPLES].to_list(), count)
 
     def places(self, column: str, rows: Sequence[int], count: int) -> Places:
-        """So many rows of a column, the first of which are these, with their values."""
+        """`count` rows of a column, of which the given ones are the first, with their values."""
         shown = taken(self.frame, [ROW, FILE, column])[rows]
         first = [
             Place((file, row), file, row, "missing" if value is None else str(value))
@@ -66,7 +66,7 @@ class Table:
 
 
 def kind_of(dtype: pl.DataType) -> str:
-    """What a column holds, in words a person uses."""
+    """The kind of a column's values, as users would call it."""
     if dtype.is_nested() or dtype in (pl.Binary, pl.Object):
         return "nested"
     if dtype == pl.Boolean:
@@ -81,12 +81,12 @@ def kind_of(dtype: pl.DataType) -> str:
 def joined(
     frames: list[tuple[str, pl.DataFrame]], columns: ColumnMap, required: frozenset[str], findings: Findings
 ) -> Table:
-    """One table of all files; columns that clash or lack are reported, and left out so that reading goes on."""
+    """One table of all files; columns that clash or are missing are reported and left out, so that reading goes on."""
     names = tuple(name for name, _ in frames)
     report_roles(*frames[0], columns, required, findings)
     ready = [prepared(file, frame, columns, findings) for file, frame in frames]
     first = ready[0]
-    schemas = [frame.schema for frame in ready]  # made anew whenever a frame is asked for it
+    schemas = [frame.schema for frame in ready]  # once, because polars builds it at every access
     usable = [name for name in first.columns if _agrees(name, schemas, names, findings)]
     for file, frame in zip(names[1:], ready[1:], strict=True):
         for name in (name for name in frame.columns if name not in first.columns):
@@ -104,13 +104,13 @@ def joined(
     if len(parts) == 1:
         return Table(parts[0], names)
     table = pl.concat(parts, how="vertical_relaxed")
-    # Of files that have nothing narrower in common; ids stay as they are.
+    # Columns whose files share no narrower type; ids stay as they are.
     wide = [name for name, dtype in table.schema.items() if dtype == pl.Int128 and name != "user"]
     return Table(put_back(table, {name: plain(column(table, name)) for name in wide}), names)
 
 
 def report_not_there(names: list[str], ignored: frozenset[str], file: str, findings: Findings) -> None:
-    """Report columns to be ignored that a table does not have: a slip would leave the one that was meant in use."""
+    """Report columns to ignore that a table does not have, because a misspelt name would leave the meant column in."""
     present = [name for name in names if name != ROW]
     for name in sorted(ignored - set(present)):
         nearest = nearest_name(name, present) or "YOUR_COLUMN"
@@ -124,7 +124,7 @@ def _shown(names: list[str]) -> str:
 def report_roles(
     file: str, frame: pl.DataFrame, columns: ColumnMap, required: frozenset[str], findings: Findings
 ) -> None:
-    """Report the roles a table lacks, and columns that would be taken for a role mapped elsewhere."""
+    """Report roles that a table lacks, and columns named like a role that is mapped to another column."""
     present = [name for name in frame.columns if name != ROW and name not in columns.ignored]
     sources = {columns.name_of(role) for role in ROLES}
     said = {"time": columns.time, "episode": columns.episode, "cluster": columns.cluster}
@@ -145,7 +145,7 @@ def report_roles(
             )
     if columns.time not in (None, columns.name_of("step")) and "step" in present:
         findings.add("column_shadowed", file=file, column="step", mapped=columns.time)
-    # Said once, with one line for all of them: six times the same list of columns hides what to do.
+    # Reported once for all lacking roles: repeating the list of columns six times would hide what to do.
     together = [role for role in lacking if role not in columns.names]
     if len(together) > 1:
         asked = ", ".join(f"{role} ({ROLES[role].partition(':')[0]})" for role in together)
@@ -180,10 +180,10 @@ def report_roles(
 
 
 def prepared(file: str, frame: pl.DataFrame, columns: ColumnMap, findings: Findings) -> pl.DataFrame:
-    """The frame with roles under their own names, less the ignored and the nested columns."""
+    """The frame with roles under their standard names, without ignored and nested columns."""
     wanted = dict.fromkeys((*ROLES, *columns.names))
     roles = {columns.name_of(role): role for role in wanted}
-    dropped = columns.ignored | (set(wanted) - set(roles))  # what would be taken for a role mapped elsewhere
+    dropped = columns.ignored | (set(wanted) - set(roles))  # columns named like a role that is mapped elsewhere
     frame = without(frame, dropped)
     frame = frame.rename({name: role for name, role in roles.items() if name in frame.columns})
     if ELIGIBLE in frame.columns and (ELIGIBLE in columns.names or is_listed(frame.schema[ELIGIBLE])):
@@ -205,9 +205,9 @@ _HELD_OUT = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "
 
 
 def held_out_rows(frame: pl.DataFrame, strict: bool) -> pl.Series | None:
-    """Which rows are of held-out users, [rows]; None where no column says so.
+    """Which rows belong to held-out users, [rows]; None if no column marks them.
 
-    A column of that name that is not of true and false is a feature like any other, or refused where `strict`.
+    A column of that name without true or false in every row is an ordinary feature, or refused if `strict`.
     """
     if HOLDOUT not in frame.columns:
         return None
@@ -225,7 +225,7 @@ def held_out_rows(frame: pl.DataFrame, strict: bool) -> pl.Series | None:
 
 
 def without_held_out(frame: pl.DataFrame, columns: ColumnMap, findings: Findings, strict: bool = False) -> pl.DataFrame:
-    """A log's table without held-out users: nothing but the cheapest action could be drawn for them."""
+    """A log's table without held-out users, whose only possible action was the cheapest one."""
     marks = held_out_rows(frame, strict or HOLDOUT in columns.names)
     if marks is None:
         return frame
@@ -253,12 +253,12 @@ def _report_long(file: str, frame: pl.DataFrame, findings: Findings) -> None:
 
 
 def plain(values: pl.Series) -> pl.Series:
-    """The same values in one of the few types that reading knows: exporters choose among many more."""
+    """The same values in one of the few types that reading handles; exporters use many more."""
     dtype = values.dtype
     if dtype in (pl.Categorical, pl.Enum):
         values = values.cast(pl.String)
     if values.dtype == pl.String:
-        empty = values == ""  # text files cannot tell it from missing, so no file may
+        empty = values == ""  # text files cannot distinguish it from missing, so no file may
         return values.set(empty, None) if empty.any() else values
     if kind_of(dtype) in TEMPORAL:
         return plain_times(values)
@@ -268,12 +268,12 @@ def plain(values: pl.Series) -> pl.Series:
 
 
 def wide_integers(dtype: pl.DataType) -> bool:
-    """Whether a type holds integers that int64 cannot, or whole numbers that no float holds exactly."""
+    """Whether a type may hold integers beyond int64, or exact decimals that floats may round."""
     return isinstance(dtype, pl.Decimal) or (dtype.is_integer() and dtype not in _INTEGERS)
 
 
 def _plain_ids(users: pl.Series) -> pl.Series:
-    """Ids in one of the few types that reading knows, whole ones exactly: ids that become floats become each other."""
+    """Ids in one of the few types that reading handles, integers exactly, because rounding could merge two ids."""
     if not wide_integers(users.dtype):
         return plain(users)
     whole = users
@@ -286,7 +286,7 @@ def _plain_ids(users: pl.Series) -> pl.Series:
 
 
 def _narrow(values: pl.Series) -> pl.Series:
-    """Decimals and wide integers as int64 where nothing is lost (ids are often exported so), else as float64."""
+    """Decimals and wide integers as int64 if nothing is lost (ids are often exported like this), else as float64."""
     if not (isinstance(values.dtype, pl.Decimal) and values.dtype.scale):
         whole = values.cast(pl.Int64, strict=False)
         if whole.null_count() == values.null_count():
@@ -295,7 +295,7 @@ def _narrow(values: pl.Series) -> pl.Series:
 
 
 def _unsigned(values: pl.Series) -> pl.Series:
-    """Integers beside others that are too large for int64: joined with them, signed ones would become decimals."""
+    """Integers as unsigned ones if they fit, to join with uint64; signed ones would become decimals."""
     if not values.dtype.is_integer():
         return values
     unsigned = values.cast(pl.UInt64, strict=False)
@@ -303,7 +303,7 @@ def _unsigned(values: pl.Series) -> pl.Series:
 
 
 def _agrees(name: str, schemas: list[pl.Schema], files: tuple[str, ...], findings: Findings) -> bool:
-    """Whether a column of the first file can be joined with the same column of the others."""
+    """Whether a column of the first file can be joined with the same column of all others."""
     first = schemas[0][name]
     known, known_file = kind_of(first), files[0]
     for file, schema in zip(files[1:], schemas[1:], strict=True):

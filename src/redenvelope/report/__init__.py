@@ -1,1 +1,1 @@
-"""SHOW IT: what a person reads on a terminal or a page."""
+"""REPORTS: what readers see on a terminal or a page."""

@@ -1,4 +1,4 @@
-"""What a budget buys: a slider over the plan's own ladder, the curve, and a few other budgets in a table."""
+"""What a budget buys: a slider over the plan's ladder, the curve, and a table of a few other budgets."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _OTHERS = (0.5, 0.75, 0.9, 1.1, 1.25, 1.5, 2.0)
 
 @dataclass(frozen=True)
 class _SliderRow:
-    """A place of the slider: every text of it, so that the page only has to show it."""
+    """One position of the slider, with all of its texts, so that the page only has to display them."""
 
     cells: list[str]
     said: str
-    """Its value, for screen readers."""
+    """The value for screen readers."""
     cost: float
     reward: float
 
 
 def budget_section(plan: Plan) -> str:
-    """What this budget buys, what others would, and where more money stops paying."""
+    """What this budget and others buy, and the budget up to which more money pays off."""
     if len(plan.certificate.budgets) > 1:
         return section("budget", "What each budget buys", *_several(plan))
     words, points = Spoken.of(plan), tuple(budget_points(plan))
@@ -45,10 +45,10 @@ def budget_section(plan: Plan) -> str:
 
 
 def _several(plan: Plan) -> Iterator[str]:
-    """What each of several budgets buys by its name, while the others are held."""
+    """What each of several budgets buys, by name, while the others are held."""
     money = {budget.name for budget in plan.record.budgets if budget.summed == "cost"}
     for place, budget in enumerate(plan.certificate.budgets):
-        # Pushes and points are counted in no currency.
+        # Counts, such as of pushes or points, have no currency.
         words = Spoken.of(plan) if budget.name in money else replace(Spoken.of(plan), currency="")
         value = plan.record.money.value_per_reward if budget.name in money else None
         record = replace(plan.record, money=replace(plan.record.money, value_per_reward=value))
@@ -65,8 +65,7 @@ def _several(plan: Plan) -> Iterator[str]:
 
 
 def _pays(plan: Plan, points: Sequence[BudgetPoint], words: Spoken, name: str = "") -> str:
-    """How much the last unit of money brings, and the budget up to which it brings back more than itself; `name` is
-    that of one of several."""
+    """What the last unit of money earns, and the budget up to which it pays; `name` is that of one of several."""
     own = _own(plan, points)
     if own is None:
         return ""
@@ -98,12 +97,12 @@ def _pays(plan: Plan, points: Sequence[BudgetPoint], words: Spoken, name: str = 
 
 
 def _own(plan: Plan, points: Sequence[BudgetPoint]) -> BudgetPoint | None:
-    """The point of the plan's own budget, or the nearest where only a target was asked for."""
+    """The point of the plan's own budget, or the nearest one if the plan has a target instead."""
     return min(points, key=lambda point: abs(point.budget - plan.certificate.budget), default=None)
 
 
 def _slider(plan: Plan, points: Sequence[BudgetPoint], words: Spoken, name: str = "", place: int = 0) -> str:
-    """A slider over a plan's budget; `name` and `place` are those of one of several."""
+    """A slider over a plan's budget; `name` and `place` identify one of several budgets."""
     own = _own(plan, points)
     assert own is not None
     value = plan.record.money.value_per_reward
@@ -137,7 +136,7 @@ def _data(value: object) -> str:
 
 
 def _ends(plan: Plan, words: Spoken) -> list[dict[str, object]]:
-    """Two marks of the curve and what they stand for: by them the page knows how a drawing is scaled."""
+    """Two points of the curve with their values, from which the page's script derives the scale of the drawing."""
     rows = curve(plan, words)
     ends = [rows[0], max(rows, key=lambda row: row["reward"])] if rows else []
     return [{name: row[name] for name in ("note", "cost", "reward")} for row in ends]
@@ -166,7 +165,7 @@ def _row(point: BudgetPoint, own: BudgetPoint, words: Spoken, value: float | Non
 
 
 def _others(plan: Plan, points: Sequence[BudgetPoint], words: Spoken) -> str:
-    """Some budgets in a table: for paper, and for readers without a pointer."""
+    """A table of some budgets, for paper and for readers without a pointer."""
     own = _own(plan, points)
     if own is None:
         return ""
@@ -203,7 +202,7 @@ def _others(plan: Plan, points: Sequence[BudgetPoint], words: Spoken) -> str:
 
 
 def break_even(points: tuple[BudgetPoint, ...], value: float) -> float | None:
-    """The greatest budget at which the last unit of money still brings back a unit, where a unit of reward is worth so
-    much; None if none does."""
+    """The largest budget at which the last unit of money still earns at least itself, if a unit of reward is worth
+    `value`; None if there is none."""
     paying = [point.budget for point in points if value * point.price >= 1]
     return max(paying) if paying else None

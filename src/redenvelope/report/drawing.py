@@ -1,6 +1,6 @@
-"""From a chart's description to a drawing: SVG whose colours are names that the page's style fills in.
+"""Drawing charts as SVG, with colours as CSS variables that the page's style defines.
 
-So one drawing serves light, dark and print, needs no script, and weighs a few kilobytes instead of a library.
+One drawing therefore serves light, dark and print, needs no script, and takes a few kilobytes instead of a library.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ ACCENT, SECOND, GOLD = "var(--accent)", "var(--second)", "var(--gold)"
 INK, MUTED, LINE = "var(--ink)", "var(--muted)", "var(--line)"
 
 FULL, HALF, PHONE = 760, 372, 358
-"""Widths in pixels: across the page, half of it, and a phone's."""
+"""Widths in pixels: of the page, of half of it, and of a phone."""
 LABEL = 115
-"""The widest that the label of an axis may be, in pixels; it is cut there."""
+"""The largest width of an axis label in pixels; longer ones are cut."""
 
-# A reader's own font may be wider than the one that labels are measured with.
+# The reader's font may be wider than the one used to measure labels.
 _PADDING = {"left": 10, "right": 14, "top": 2, "bottom": 2}
 
 _CONFIG = {
@@ -61,7 +61,7 @@ _CONFIG = {
     },
 }
 
-# From pale to deep, each visible on white and on near-black.
+# From pale to deep; each is visible on white and on near-black.
 _RAMP = ((246, 214, 160), (240, 160, 92), (222, 84, 62), (176, 32, 72), (136, 44, 124))
 
 
@@ -79,7 +79,7 @@ def _blend(place: float) -> str:
 
 
 def round_marks(least: float, most: float) -> list[float]:
-    """Round numbers for a logarithmic axis: 1, 2 and 5 of each magnitude, or only 1 if that would be many."""
+    """Round numbers for a logarithmic axis: 1, 2 and 5 of each magnitude, or only 1 if these are many."""
     if not 0 < least <= most:
         return []
     magnitudes = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
@@ -92,7 +92,7 @@ def round_marks(least: float, most: float) -> list[float]:
 
 
 def short_labels(labels: Sequence[str], most: int = 18) -> list[str]:
-    """Labels cut to so many characters, each still its own: at the end, or to where they differ, or numbered."""
+    """Distinct labels of at most `most` characters: cut at the end, or to the part where they differ, or numbered."""
     long = [label for label in labels if len(label) > most]
     head = _shared(long)
     tail = _shared([label[head:][::-1] for label in long])
@@ -106,24 +106,24 @@ def short_labels(labels: Sequence[str], most: int = 18) -> list[str]:
 
 
 def _shared(labels: Sequence[str]) -> int:
-    """Length of the whole words that all of several labels begin with."""
+    """Length of the whole words with which all of several labels begin."""
     alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*labels, strict=False))
     beginning = "".join(letters[0] for letters in alike) if len(labels) > 1 else ""
     return beginning.rfind(" ") + 1
 
 
 def _core(label: str, head: int, tail: int, most: int) -> str:
-    """What is a label's own, after as many whole words of the shared beginning as fit."""
+    """The part that distinguishes a label, after as many whole words of the shared beginning as fit."""
     own = label[head : len(label) - tail]
     start = max(head - max(most - 2 - len(own), 0), 0)
     before = label[start:head]
-    if start and label[start - 1] != " ":  # begins inside of a word
+    if start and label[start - 1] != " ":  # starts inside a word
         before = before.partition(" ")[2]
     return f"…{before}{own}"[: most - 1] + ("…" if tail or len(own) > most - 2 else "")
 
 
 def finite(row: Mapping[str, Any], *names: str) -> bool:
-    """Whether these entries of a row are numbers that can be drawn."""
+    """Whether these entries of a row are finite numbers."""
     return all(row[name] is not None and math.isfinite(row[name]) for name in names)
 
 
@@ -131,12 +131,12 @@ def values(rows: Sequence[Mapping[str, Any]]) -> alt.InlineData:
     """Rows as the data of a chart."""
     import altair as alt
 
-    # A tuple is passed on as it is; altair copies lists row by row, again and again.
+    # A tuple is passed on as it is, whereas altair copies lists row by row several times.
     return alt.InlineData(values=tuple(dict(row) for row in rows))
 
 
 def dotted_rule(row: Mapping[str, Any]) -> alt.Chart:
-    """A dotted line at a row's place, to be given its axis."""
+    """A dotted line at a row's position; the caller encodes its axis."""
     import altair as alt
 
     rule: alt.Chart = alt.Chart(values([row])).mark_rule(color=INK, strokeDash=[2, 3], aria=False)
@@ -144,24 +144,24 @@ def dotted_rule(row: Mapping[str, Any]) -> alt.Chart:
 
 
 def layered(*charts: alt.Chart) -> alt.LayerChart:
-    """Charts over one another, the first at the back."""
+    """Charts on top of each other, the first at the back."""
     import altair as alt
 
     return alt.LayerChart(layer=list(charts))
 
 
 def draw(chart: alt.Chart | alt.LayerChart, width: int, height: int) -> str:
-    """The chart as SVG of so many pixels in all."""
+    """The chart as SVG with the given total size in pixels."""
     import vl_convert
 
-    # Not by the chart's own methods: each of them would copy its data.
+    # The chart's own methods would copy its data each time.
     drawn = chart.to_dict(validate=False) | {"width": width, "height": height, "config": _CONFIG}
     drawn["autosize"] = {"type": "fit", "contains": "padding"}
     return vl_convert.vegalite_to_svg(_drawable(drawn))
 
 
 def _drawable(value: Any) -> Any:
-    """A chart's description with all texts as a drawing can hold them."""
+    """A chart's description without characters that SVG cannot contain."""
     if isinstance(value, dict):
         return {key: _drawable(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -169,14 +169,14 @@ def _drawable(value: Any) -> Any:
     return shown(value) if isinstance(value, str) else value
 
 
-# Charts for a notebook: interactive, in colours of their own.
+# Charts for a notebook: interactive, with fixed colours.
 
 
 _CURVE, _PLAN, _LOGGED = "#2b5c8a", "#b0203f", "#777777"
 
 
 def plot_frontier(plan: Plan) -> alt.LayerChart:
-    """What budgets buy, as an altair chart: the frontier with its band, the plan, what was logged, and the budget."""
+    """The frontier as an altair chart: curve with band, the plan, logged behaviour, and the budget."""
     import altair as alt
 
     given = plan.certificate

@@ -1,4 +1,4 @@
-"""What a budget buys: the frontier, its course over the price, and the prices around the budget."""
+"""Charts of what a budget buys: the frontier, cost and reward by price, and the rungs around the plan's."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ _PRICES_NAMED = 5
 
 
 def policy_points(certificate: Certificate, comparison: Sequence[ComparedPolicy]) -> list[dict[str, Any]]:
-    """The plan, the logged policy and others, each with a note in words."""
+    """The plan, the logged policy and others, each with a note as text."""
     points: list[dict[str, Any]] = [
         {"policy": "this plan", "cost": certificate.cost.estimate, "reward": certificate.reward.estimate},
         {"policy": "as logged", **certificate.logged},
         *(
             {"policy": row.policy, "cost": row.cost, "reward": row.reward}
             for row in comparison
-            if row.policy not in ("plan", "logged")  # the two above
+            if row.policy not in ("plan", "logged")  # already included above
         ),
     ]
     for point in points:
@@ -61,7 +61,7 @@ def policy_points(certificate: Certificate, comparison: Sequence[ComparedPolicy]
 def frontier_chart(
     frontier: pl.DataFrame, certificate: Certificate, comparison: Sequence[ComparedPolicy] = ()
 ) -> Chart | None:
-    """Reward against cost, with bands, the plan and what else there is to compare."""
+    """Reward against cost, with bands, the plan and the compared policies."""
     rows = [row for row in frontier.sort("cost").to_dicts() if finite(row, "cost", "reward")]
     if len(rows) < 2:
         return None
@@ -70,7 +70,7 @@ def frontier_chart(
             f"price λ {price_label(_dual(row))}: cost {number(row['cost'])}, reward {number(row['reward'])} per user "
             f"({number(row['reward_lower'])} to {number(row['reward_upper'])})"
         )
-        row["dual"] = price_label(_dual(row))  # infinity has no number in a chart's data
+        row["dual"] = price_label(_dual(row))  # JSON has no infinity
     budget = {"cost": certificate.budget, "label": f"budget {number(certificate.budget)}"}
     details = ([_believed(rows)], _bounds(certificate))
     chart = _layers(rows, policy_points(certificate, comparison), budget, _COST, details)
@@ -94,7 +94,7 @@ def _layers(
     axis: str,
     details: tuple[Sequence[alt.Chart], Sequence[alt.Chart]] = ((), ()),
 ) -> alt.LayerChart:
-    """The curve with its band, the budget, and policies as points; `details` lie below the curve, then the points."""
+    """The curve with its band, the budget, and policies as points; `details` go below the curve and the points."""
     import altair as alt
 
     cost = alt.X("cost:Q", title=axis, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6, format=",~r"))
@@ -102,7 +102,7 @@ def _layers(
     curve = alt.Chart(values(rows))
     banded = [row for row in rows if finite(row, "reward_lower", "reward_upper")]
     names = list(dict.fromkeys(point["policy"] for point in points))
-    marks = alt.Chart(values(points[::-1]))  # what matters most is drawn last, over the others
+    marks = alt.Chart(values(points[::-1]))  # the most important is drawn last, on top
     colours = alt.Color(
         "policy:N",
         scale=alt.Scale(domain=names, range=[_COLOURS[place % len(_COLOURS)] for place in range(len(names))]),
@@ -129,7 +129,7 @@ def _layers(
 
 
 def _believed(rows: list[dict[str, Any]]) -> alt.Chart:
-    """What the model alone would promise."""
+    """The frontier that the model alone predicts."""
     import altair as alt
 
     modelled = [row for row in rows if finite(row, "model_cost", "model_reward")]
@@ -194,7 +194,7 @@ def _by_price_layers(rows: list[dict[str, Any]], target: str, certificate: Certi
     import altair as alt
 
     colour = SECOND if target == "cost" else ACCENT
-    # A logarithm spreads prices of several magnitudes; between near ones it would leave no tick.
+    # A logarithmic axis spreads prices of several magnitudes; for close ones it would leave no ticks.
     spread = rows[-1]["dual"] >= 10 * rows[0]["dual"]
     marks = {"values": round_marks(rows[0]["dual"], rows[-1]["dual"])} if spread else {"tickCount": 5}
     price = alt.X(
@@ -221,7 +221,7 @@ def _by_price_layers(rows: list[dict[str, Any]], target: str, certificate: Certi
 
 
 def ladder_chart(ladder: Ladder, near: range, certificate: Certificate) -> Chart | None:
-    """Some rungs of a ladder: what is tested, with its bound, beside what is promised, in order of the price."""
+    """Some rungs of a ladder in order of price: the tested outcome with its bound, next to the limit."""
     import altair as alt
 
     about_cost = certificate.target_reward is None
@@ -241,7 +241,7 @@ def ladder_chart(ladder: Ladder, near: range, certificate: Certificate) -> Chart
         }
         for place, rung in enumerate(ordered)
     ]
-    # Neighbours stand equally far apart: prices from 0 to infinity have no common scale.
+    # Rungs are equally spaced, because prices from 0 to infinity have no common scale.
     shown = json.dumps([price_label(ladder.prices[rung, 0]) for rung in ordered])
     axis = alt.Axis(
         labelExpr=f"{shown}[datum.value]",
@@ -269,11 +269,11 @@ def ladder_chart(ladder: Ladder, near: range, certificate: Certificate) -> Chart
     return Chart(f"{what.capitalize()} near the plan’s price", caption, draw(drawn, HALF, 270))
 
 
-# The curve that a budget slides along: reward against cost, this plan and today.
+# The curve behind the slider: reward against cost, with this plan and today's policy.
 
 
 def curve(plan: Plan, words: Spoken) -> list[dict[str, Any]]:
-    """The points of the curve by rising cost, each with what its mark says."""
+    """The points of the curve by increasing cost, each with the text of its mark."""
     rows = [
         {name: row[name] for name in ("cost", "reward", "reward_lower", "reward_upper")}
         for row in plan.frontier.sort("cost").to_dicts()
@@ -285,7 +285,7 @@ def curve(plan: Plan, words: Spoken) -> list[dict[str, Any]]:
 
 
 def budget_chart(plan: Plan, words: Spoken) -> Chart | None:
-    """Reward against cost with its band, and where the plan and today's way stand."""
+    """Reward against cost with its band, the plan and today's policy."""
     rows = curve(plan, words)
     if len(rows) < 2:
         return None

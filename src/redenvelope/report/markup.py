@@ -1,4 +1,4 @@
-"""Pieces of HTML. Every text that comes from outside goes through `text`."""
+"""Pieces of HTML, and costs and rewards in words. Every text from outside goes through `text`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from redenvelope.plan.money import money
 from redenvelope.plan.plan import Plan
 from redenvelope.wording import number
 
-_SIDE_BY_SIDE = 5  # columns that fit beside each other on a phone
-# What XML has no way to write; the library that draws ends the process when it meets one.
+_SIDE_BY_SIDE = 5  # columns that fit on a phone
+# Characters that XML cannot represent; the drawing library aborts the process on them.
 _UNSHOWN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawn chart, and a narrower drawing for phones where shrinking would make it unreadable."""
+    """A drawn chart, with a narrower drawing for phones if shrinking would make it unreadable."""
 
     title: str
     caption: str
@@ -28,12 +28,12 @@ class Chart:
 
 
 def text(value: object) -> str:
-    """Any value as text that cannot become markup."""
+    """Any value as text that is escaped for markup."""
     return escape(shown(str(value)), quote=True)
 
 
 def shown(value: str) -> str:
-    """Text as a page can hold it: characters that no page can are spelt."""
+    """Text with characters that a page cannot contain written as escapes."""
     return _UNSHOWN.sub(lambda found: found[0].encode("unicode_escape").decode(), value)
 
 
@@ -46,7 +46,7 @@ def section(name: str, title: str, *parts: str) -> str:
 
 
 def folded(name: str, title: str, *parts: str) -> str:
-    """A section that is opened by its title; `name` is its anchor."""
+    """A section that is collapsed under its title; `name` is its anchor."""
     body = "\n".join(part for part in parts if part)
     return (
         f'<details class="check" id="{text(name)}"><summary><h3>{text(title)}</h3></summary>\n'
@@ -74,7 +74,7 @@ def figure(chart: Chart | None, name: str = "") -> str:
 
 
 def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[object]], words: int = 1) -> str:
-    """A table with a caption; the first `words` columns hold words, the others figures."""
+    """A table with a caption; the first `words` columns contain words, the others figures."""
     kinds = ["word" if place < words else "figure" for place in range(len(heads))]
     head = "".join(f'<th scope="col" class="{kind}">{text(name)}</th>' for name, kind in zip(heads, kinds, strict=True))
     lines = []
@@ -87,10 +87,10 @@ def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[object]], 
         lines.append(f'<tr><th scope="row" class="{kinds[0]}">{text(first)}</th>{cells}</tr>')
     if not lines:
         return ""
-    # On a phone a row with many cells, or with sentences, becomes a small list; tables of figures alone scroll.
+    # On a phone, a row with many cells or with sentences becomes a small list; tables of figures only scroll.
     reflows = words > 2 or 0 < words <= _SIDE_BY_SIDE < len(heads)
     kind = ' class="reflow"' if reflows else ""
-    # The title is shown apart from the table: on a phone a wide table scrolls, and would take its caption with it.
+    # The title is outside the table: on a phone, a wide table scrolls and would move its caption along.
     return (
         f'<div class="table"><p aria-hidden="true">{text(caption)}</p>'
         f'<div class="scroll" role="region" aria-label="{text(caption)}" tabindex="0"><table{kind}>'
@@ -105,10 +105,10 @@ def items(sentences: Iterable[object], kind: str = "") -> str:
     return f'<ul class="{text(kind)}">{lines}</ul>' if lines else ""
 
 
-# How sums are spoken of: in the plan's currency where it has one, per user and in all.
+# Sums in words: in the plan's currency if it has one, per user and in total.
 
 
-_FIGURES = 4  # of a total: more would claim to know it better than the bounds do
+_FIGURES = 4  # digits of a total; more would suggest a precision that the bounds do not have
 
 
 @dataclass(frozen=True)
@@ -125,17 +125,17 @@ class Spoken:
         return cls(asked.currency, asked.audience)
 
     def cost(self, value: float) -> str:
-        """A cost: 3.46 EUR, or 3.456 where there is no currency."""
+        """A cost: 3.46 EUR, or 3.456 without a currency."""
         if not self.currency:
             return number(value)
         return money(value, self.currency).replace("-", "−")
 
     def total_cost(self, mean: float) -> str:
-        """A mean cost per user for all users: 173,000 EUR; empty where nobody said how many there are."""
+        """A mean cost per user as a total, such as 173,000 EUR; empty if the audience is unknown."""
         return "" if self.audience is None else self._total(mean, self.currency)
 
     def total_reward(self, mean: float) -> str:
-        """A mean reward per user for all users; empty where nobody said how many there are."""
+        """A mean reward per user as a total; empty if the audience is unknown."""
         return "" if self.audience is None else self._total(mean, "")
 
     def _total(self, mean: float, unit: str) -> str:
@@ -144,7 +144,7 @@ class Spoken:
 
     @property
     def unit(self) -> str:
-        """What one of a cost is called."""
+        """The name of one unit of cost."""
         return f"1 {self.currency}" if self.currency else "one more unit of cost"
 
     @property
@@ -154,5 +154,5 @@ class Spoken:
 
     @property
     def everybody(self) -> str:
-        """For so many users; empty where nobody said how many."""
+        """The audience in words; empty if unknown."""
         return "" if self.audience is None else f"for {self.audience:,} users"

@@ -1,4 +1,8 @@
-"""One self-contained page about a plan: no network, no library, light and dark, for screens, phones and paper."""
+"""The report: one self-contained HTML page about a plan, light and dark, for screens, phones and paper.
+
+It loads nothing and uses no library. The first half is for readers who decide about the budget, the second for
+reviewers. Terms are linked to a glossary at the end.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +43,7 @@ _FIRST: tuple[tuple[str, str, Make], ...] = (
     ("who", "Who gets what", who_section),
     ("examples", "Some users", examples_section),
 )
-# For reviewers, folded.
+# For reviewers, collapsed.
 _CHECKS: tuple[Make, ...] = (
     certificate_section,
     frontier_section,
@@ -101,21 +105,21 @@ def _title(plan: Plan) -> str:
 
 
 def _checks(plan: Plan) -> str:
-    """The second half."""
+    """The half for reviewers."""
     introduction = "The evidence for the first half: open what you want to see. Underlined words are explained."
     inside = "\n".join(linked(made) for make in _CHECKS if (made := make(plan)))
     return section("checks", "For reviewers", f"<p>{introduction}</p>", inside, glossary_section())
 
 
 def _origin(plan: Plan) -> str:
-    """What the page is, of which log, and of when, as far as the record knows."""
+    """The page's kind, the log and the date, as far as the record knows them."""
     source = plan.record.source
     said = () if source is None else (source.log, source.date)
     return " · ".join(("redenvelope report", *filter(None, said)))
 
 
 def _policy(script: str) -> str:
-    """Nothing may be fetched, and no script but the page's own may run, whatever a label says."""
+    """The content security policy: nothing is fetched, and only the page's own script runs."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
 
@@ -124,7 +128,7 @@ def _resource(name: str) -> str:
     return files("redenvelope.report").joinpath(name).read_text(encoding="utf-8")
 
 
-# The field's words, explained where they first stand in a section: on hover, on focus, and in a list at the end.
+# The field's terms, explained at their first mention in a section: on hover, on focus, and in a list at the end.
 
 
 _TERMS = {
@@ -169,11 +173,11 @@ _PATTERNS = {
 }
 _TAG = re.compile(r"(<[^>]*>)")
 _SILENT = ("svg", "a", "h1", "h2", "h3", "summary", "table", "code", "script", "style", "dl", "label", "strong")
-"""Inside these tags no word is explained."""
+"""Tags in which no term is explained."""
 
 
 def linked(markup: str) -> str:
-    """A section's markup with the first mention of each term made a link to what it means."""
+    """A section's markup with the first mention of each term linked to its explanation."""
     seen: set[str] = set()
     silent: list[str] = []
     parts = []
@@ -198,7 +202,7 @@ def _follow(tag: str, silent: list[str]) -> None:
 
 
 def _explained(words: str, seen: set[str]) -> str:
-    """Text with links; found before any is made, so that no link stands inside of another."""
+    """Text with links to terms; all mentions are found before links are made, so that links are not nested."""
     found: list[tuple[int, int, str]] = []
     for name, pattern in _PATTERNS.items():
         match = pattern.search(words) if name not in seen else None
@@ -212,7 +216,7 @@ def _explained(words: str, seen: set[str]) -> str:
 
 
 def glossary_section() -> str:
-    """Every term and its meaning."""
+    """Every term with its explanation."""
     entries = "".join(
         f'<dt>{text(name.replace("-", " "))}</dt><dd id="term-{name}">{text(meaning)}</dd>'
         for name, (_, meaning) in _TERMS.items()
@@ -220,18 +224,18 @@ def glossary_section() -> str:
     return folded("glossary", "What the words mean", f'<dl class="glossary">{entries}</dl>')
 
 
-# A plan with its report in one folder: saved first and drawn afterwards, so that no drawing can lose a plan.
+# A plan with its report in one folder: the plan is saved first, so that an error in drawing cannot lose it.
 
 
 def save_with_report(plan: Plan, folder: Path) -> None:
-    """Save a plan with a page in plain words, then draw its report in the page's place.
+    """Save a plan with a simple page, then replace the page by the report.
 
-    If it cannot be drawn, the plan and the plain page stand.
+    If the report cannot be drawn, the plan and the simple page remain.
     """
     plan.save(folder, {"report.html": _plain_page(plan).encode()})
     try:
         page = render_report(plan).encode()
-    except Exception as error:  # whatever goes wrong in drawing, the plan is what counts
+    except Exception as error:  # whatever goes wrong in drawing, the plan must survive
         said = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         print(
             f"the plan is saved, but its report could not be drawn ({said}); try `redenvelope report {folder}` again",
@@ -242,7 +246,7 @@ def save_with_report(plan: Plan, folder: Path) -> None:
 
 
 def write_report(plan: Plan, path: Path) -> Path:
-    """Write a plan's report to a file of its own."""
+    """Write a plan's report to a separate file."""
     require_html(path)
     page = render_report(plan).encode()
     with replacing(path) as file:
@@ -251,13 +255,13 @@ def write_report(plan: Plan, path: Path) -> Path:
 
 
 def require_html(path: Path) -> None:
-    """Refuse a name that a browser would not open as a page."""
+    """Refuse a file name that a browser would not open as a page."""
     if path.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"{path}: the report is written as .html; choose that ending")
 
 
 def _plain_page(plan: Plan) -> str:
-    """What the folder shows until a report is drawn."""
+    """The page in the folder until the report is drawn."""
     reasons = "".join(f"<li>{escape(reason.message)}</li>" for reason in plan.certificate.notes)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Spending plan</title></head><body>'

@@ -1,4 +1,4 @@
-"""The sections about the plan and about the evidence for it: frontier, search, rules, model and log."""
+"""The sections for reviewers: frontier, search for the price, rules, allocation, model and log, with their charts."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from redenvelope.report.markup import Chart, Spoken, figure, folded, items, tabl
 from redenvelope.report.who_gets_what import FEATURES_FIRST, feature_chart
 from redenvelope.wording import counted, interval, number, price_label, signed
 
-# The sections about the plan: what a budget buys, how the price was found, how it was made.
+# The sections about the plan: what a budget buys, how the price was found, how the plan was made.
 
 
-_NEAR = 5  # rungs on either side of the plan's that are shown
+_NEAR = 5  # rungs shown on either side of the plan's
 
 
 def frontier_section(plan: Plan) -> str:
-    """What a budget buys."""
+    """The frontier: what other budgets would buy."""
     comparison, certificate = plan.record.comparison, plan.certificate
     level = f"{certificate.confidence:.0%} interval"
     if len(certificate.budgets) > 1:
@@ -57,7 +57,7 @@ def frontier_section(plan: Plan) -> str:
 
 
 def _several_frontiers(plan: Plan, level: str) -> str:
-    """What each of several budgets buys while the others are held."""
+    """The frontier of each of several budgets while the others are held."""
     parts = [_policies(plan.record.comparison, level)]
     for each in plan.certificate.budgets:
         own = plan.of(each)
@@ -98,7 +98,7 @@ def _frontier_table(plan: Plan, level: str) -> str:
 
 
 def search_section(plan: Plan) -> str:
-    """How the price was found."""
+    """How the price was found: the fixed-sequence test and the rungs around the plan's."""
     certificate, ladder, stop = plan.certificate, plan.ladder, plan.record.stop
     level = f"{certificate.confidence:.0%}"
     tested, first = (
@@ -159,7 +159,7 @@ def search_section(plan: Plan) -> str:
 
 
 def making_section(plan: Plan) -> str:
-    """Where it came from, method, folds and settings."""
+    """How the plan was made: source, method, folds and settings."""
     wanted, pricing, record = plan.policy.specification, plan.policy.pricing, plan.record
     rows: list[tuple[str, object]] = [
         *(_source(record.source) if record.source is not None else ()),
@@ -188,7 +188,7 @@ def making_section(plan: Plan) -> str:
 
 
 def _source(source: Source) -> Iterator[tuple[str, str]]:
-    """The log's name, the day, and what its columns are called."""
+    """The log's name, the date, and the names of its columns."""
     yield "log", source.log
     yield "made on", source.date
     renamed = ", ".join(f"{role} = {name}" for role, name in source.columns.items() if role != name)
@@ -205,19 +205,19 @@ def _plain(value: object) -> str:
     return number(value) if isinstance(value, int | float) else str(value)
 
 
-# The section about who may get what: the rules in words, and what is left to chance.
+# The section about rules and exploration.
 
 
 _USERS = 10_000  # of a next log, as an example
 
 
 def rules_section(plan: Plan) -> str:
-    """Who may get what, and how much is left to chance."""
+    """Who may get what, and the share of random decisions."""
     return folded("rules", "Rules and exploration", items(tuple(rules_sentences(plan))))
 
 
 def rules_sentences(plan: Plan) -> Iterator[str]:
-    """The rules, what is left of the log by them, exploration and the control group, one sentence each."""
+    """The rules and their effect on the log, exploration and the control group, one sentence each."""
     rules = plan.policy.rules
     if not rules:
         yield "There are no rules: every user may get every action at every step."
@@ -259,11 +259,11 @@ def _exploration(plan: Plan) -> Iterator[str]:
     )
 
 
-# The sections about what the plan rests on: who gets what, whether the model can be believed, and the log.
+# The sections about the evidence: who gets what, whether the model can be trusted, and the log.
 
 
 def allocation_section(plan: Plan) -> str:
-    """Who gets what, in figures, and by features that decide less."""
+    """Who gets what in figures, and by the features that matter less."""
     given, words = plan.record.shares, Spoken.of(plan)
     if given is None:
         return ""
@@ -310,7 +310,7 @@ def model_section(plan: Plan) -> str:
 
 
 def _ahead(plan: Plan) -> str:
-    """How far the plan looks ahead, and what else was tried."""
+    """How many steps the plan looks ahead, and the result of the alternatives."""
     wanted, found = plan.policy.specification, plan.record.planner.lookahead
     said = f"{min(wanted.horizon, wanted.steps)} of {wanted.steps}"
     said += ", then values to go" if wanted.leaf_values else ""
@@ -334,7 +334,7 @@ def _roll_outs(roll_outs: Sequence[RollOutFidelity]) -> str:
 
 
 def log_section(plan: Plan) -> str:
-    """What the log says about itself."""
+    """What the audit says about the log."""
     audit = plan.record.audit
     size = (
         f"{number(audit.users)} users, {number(audit.rows)} rows, {number(audit.steps)} steps, "
@@ -396,7 +396,7 @@ def _overlap(overlap: Sequence[StepOverlap]) -> str:
     return table("Overlap: effective users for a policy after so many steps", heads, rows)
 
 
-# What the log covers: actions as logged, and effective users after so many steps.
+# Charts of the log: actions as logged, and effective users after so many steps.
 
 
 _KINDS = ("uniform policy", "fixed, step alone", "fixed, all steps")
@@ -413,7 +413,7 @@ def action_chart(audit: Audit) -> Chart | None:
         for target, mean in (("reward", effect.reward), ("cost", effect.cost)):
             ends = {f"{target}_lower": mean.lower, f"{target}_upper": mean.upper}
             row |= {f"{target}_estimate": mean.estimate} | ends
-        if finite(row, *row):  # an action that was never logged has no mean
+        if finite(row, *row):  # an action without rows has no mean
             note = f"{effect.label}: cost {number(effect.cost.estimate)}, reward {number(effect.reward.estimate)}"
             rows.append(row | {"action": shown, "note": note})
     if not rows:
@@ -428,7 +428,7 @@ def action_chart(audit: Audit) -> Chart | None:
             fontSize=12,
             aria=False,
         )
-        for right in (False, True)  # labels stand inwards, so that none leaves the drawing
+        for right in (False, True)  # labels point inwards, so that none leaves the chart
     ]
     cost = alt.X("cost_estimate:Q", title="mean cost per decision", axis=alt.Axis(tickCount=5))
     reward = alt.Y("reward_estimate:Q", title="mean reward per decision", scale=alt.Scale(zero=False))
@@ -465,7 +465,7 @@ def overlap_chart(audit: Audit) -> Chart | None:
         }
         for entry in audit.overlap
         for kind, users in zip(_KINDS, (entry.uniform, entry.alone, entry.greedy), strict=True)
-        if users > 0  # nobody has no logarithm
+        if users > 0  # 0 has no logarithm
     ]
     if not rows:
         return None
@@ -494,7 +494,7 @@ def overlap_chart(audit: Audit) -> Chart | None:
     return Chart("Overlap by step", caption, draw(drawn, HALF, 280))
 
 
-# How well the model predicts: predicted against observed, action by action.
+# The chart of the model: predicted against observed, action by action.
 
 
 _TWO_SIDED_95 = 1.96

@@ -1,4 +1,7 @@
-"""The top of the page: one paragraph for readers who decide about the budget, and the main figures."""
+"""The top of the page: one paragraph for readers who decide about the budget, and the main figures.
+
+`outlook` gives the headline: keeping the budget is one question, being better than today another.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ from redenvelope.report.markup import Spoken, folded, items, section, table, tex
 from redenvelope.wording import interval, number, price_label
 
 _MARKS = {"good": "✓", "caution": "!", "bad": "✕"}
-_SAME = 0.0005  # of what was logged: less than that apart is the same in words
+_SAME = 0.0005  # of the logged value; a smaller difference is called the same
 
 
 def summary_section(plan: Plan) -> str:
-    """What to do, what it costs and earns in all and per user, against today, and how sure that is."""
+    """What to do, total and per-user costs and rewards compared with today, and how sure they are."""
     seen, words = outlook(plan), Spoken.of(plan)
     return section("summary", "In short", _verdict(plan, seen, words), _figures(plan, words))
 
@@ -95,7 +98,7 @@ def _amount(shown: str, total: str) -> str:
 
 
 def _worth(plan: Plan, words: Spoken) -> str:
-    """What the change is worth, where somebody said what a unit of reward is."""
+    """What the change is worth, if the value of a unit of reward is known."""
     value, row = plan.record.money.value_per_reward, beside_logged(plan)
     between = None if row is None else net_worth(plan, row)
     if value is None or row is None or between is None:
@@ -160,11 +163,11 @@ def _figures(plan: Plan, words: Spoken) -> str:
 
 
 def _bound(certificate: Certificate, bound: str) -> str:
-    """How well a figure is known, where anything is known of it."""
+    """How certain a figure is: with its bound if certified, else as an estimate."""
     return f"{bound}, {certificate.confidence:.0%} sure" if certificate.is_certified else "an estimate, not assured"
 
 
-# The certificate in words, with its cautions and figures.
+# The certificate in words, with cautions and figures.
 
 
 _MUCH_UNSPENT = 0.05
@@ -172,11 +175,11 @@ _NO_GAIN = "no_gain"
 
 
 def certificate_section(plan: Plan) -> str:
-    """The verdict in words, and the figures that matter."""
+    """The verdict in words, and the main figures."""
     certificate = plan.certificate
     certified = certificate.is_certified
     shortfall, unspent = shortfall_sentence(plan), unspent_sentence(plan)
-    # A shortfall says what the reason of no gain says, with intervals.
+    # The shortfall contains the reason `no_gain`, with intervals.
     others = [reason.message for reason in certificate.notes if not (shortfall and reason.rule == _NO_GAIN)]
     heading = "Also note:" if certified else "Also:"
     notes = f"<p>{heading}</p>{items(others)}" if others else ""
@@ -213,7 +216,7 @@ def _cost_interval(row: ComparedPolicy) -> str:
 
 
 def gain_sentence(plan: Plan) -> str:
-    """The plan beside what was logged, user by user; empty if they were not compared."""
+    """The plan compared with what was logged, paired by user; empty if they were not compared."""
     row = beside_logged(plan)
     if row is None:
         return ""
@@ -227,7 +230,7 @@ def gain_sentence(plan: Plan) -> str:
 
 
 def shortfall_sentence(plan: Plan) -> str:
-    """That the plan earns less than what was logged; empty if it does not."""
+    """A sentence if the plan earns less than what was logged, else empty."""
     row = beside_logged(plan)
     if row is None or row.reward_difference >= 0:
         return ""
@@ -247,13 +250,13 @@ def shortfall_sentence(plan: Plan) -> str:
 
 
 def unspent_sentence(plan: Plan) -> str:
-    """Why much of the budget is left, where the uncertainty of the cost is the reason."""
+    """Why much of the budget is unspent, if the reason is the uncertainty of the cost; else empty."""
     certificate, stop = plan.certificate, plan.record.stop
     aims_at_budget = certificate.budget > 0 and certificate.target_reward is None and len(certificate.budgets) < 2
     if not (aims_at_budget and stop.holds and stop.status == DualStatus.CONVERGED):
         return ""
     unspent = 1 - certificate.cost.estimate / certificate.budget
-    if unspent < _MUCH_UNSPENT or certificate.is_under_spent:  # of which its reason says more
+    if unspent < _MUCH_UNSPENT or certificate.is_under_spent:  # whose own reason says more
         return ""
     reach = certificate.cost.upper - certificate.cost.estimate
     return (
@@ -264,7 +267,7 @@ def unspent_sentence(plan: Plan) -> str:
 
 
 def hidden_sentence(plan: Plan) -> str:
-    """How strong a hidden cause of assignment would have to be; empty where nobody looked."""
+    """How strong hidden confounding would have to be; empty if this was not computed."""
     odds = plan.certificate.diagnostics.get(HIDDEN_ODDS)
     if odds is None:
         return ""
@@ -276,11 +279,11 @@ def hidden_sentence(plan: Plan) -> str:
 
 
 def price_sentence(plan: Plan) -> str:
-    """What the price of a unit of cost means; two prices where the plan mixes two."""
+    """The meaning of the price of a unit of cost, or of two prices if the plan mixes two."""
     pricing, dual = plan.policy.pricing, plan.certificate.dual
     if len(plan.certificate.budgets) > 1:
         return ""
-    if math.isinf(dual):  # of a plan by an earlier version
+    if math.isinf(dual):  # of a plan made by an earlier version
         return "The plan saves whatever can be saved: it is the cheapest there is."
     mixed = ""
     if math.isinf(pricing.prices[0][0]) and len(pricing.shares) == 1:
@@ -300,7 +303,7 @@ def price_sentence(plan: Plan) -> str:
 
 
 def _budgets(certificate: Certificate) -> str:
-    """Every budget by its name, where there are several or a total is known."""
+    """A table of all budgets, if there are several or a total is known."""
     budgets = certificate.budgets
     if len(budgets) < 2 and all(each.unspent is None for each in budgets):
         return ""
@@ -315,7 +318,7 @@ def _budgets(certificate: Certificate) -> str:
     return table("The budgets", heads, rows)
 
 
-# What a plan amounts to, in a headline: being within a budget is one thing, being better than today another.
+# The headline: keeping the budget is one question, being better than today another.
 
 
 Kind = Literal["good", "caution", "bad"]
@@ -331,12 +334,12 @@ class Outlook:
 
 
 def beside_logged(plan: Plan) -> ComparedPolicy | None:
-    """The plan beside what was logged, user by user; None where they were not compared."""
+    """The plan compared with what was logged, paired by user; None if they were not compared."""
     return next((row for row in plan.record.comparison if row.policy == "plan"), None)
 
 
 def outlook(plan: Plan) -> Outlook:
-    """The headline: good only where the budget is kept and nothing is worse than today."""
+    """The headline; good only if the budget is kept and nothing is shown to be worse than today."""
     certificate, row = plan.certificate, beside_logged(plan)
     if not certificate.is_certified:
         return Outlook("bad", "Not to be relied on", "Do not roll it out on this evidence.")
@@ -376,9 +379,9 @@ def outlook(plan: Plan) -> Outlook:
 
 
 def net_worth(plan: Plan, row: ComparedPolicy) -> tuple[float, float] | None:
-    """Between what the change is worth, less what it costs, where somebody said what a unit of reward is worth.
+    """Bounds on the net value of the change (its worth minus its cost); None if the value of a reward is unknown.
 
-    Both ends at their worst: the two differences are not independent, so this is wider than it need be.
+    Both ends assume the worst: the two differences are not independent, so the interval is wider than necessary.
     """
     value = plan.record.money.value_per_reward
     if value is None:
@@ -390,7 +393,7 @@ def net_worth(plan: Plan, row: ComparedPolicy) -> tuple[float, float] | None:
 
 
 def _estimated(plan: Plan, kept: str) -> Outlook:
-    """Where the plan was not compared with the log at this price, its estimate alone stands beside it."""
+    """The headline if the plan was not compared with the log at this price: by its estimate alone."""
     reward, today = plan.certificate.reward, plan.certificate.logged["reward"]
     again = "The comparison with today was not made again at this budget."
     if reward.lower > today:

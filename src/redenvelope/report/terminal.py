@@ -1,4 +1,4 @@
-"""A fit and its plan on a terminal."""
+"""Terminal output: the stages of a fit, plans, audits, the arms of an A/B test, evaluations and simulated truths."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from redenvelope.report.summary import price_sentence
 from redenvelope.simulate.campaign import Campaign, Decide, Optimum
 from redenvelope.wording import counted, for_reader, number, signed
 
-_WARNINGS = 6  # more would push the certificate off the screen
-_NAMED = 4  # columns that share a warning
-_IN_SENTENCES = ("reward_not_monotone", "overlap_thin")  # warnings that the sentences above them have said already
+_WARNINGS = 6  # with more, the certificate would scroll off the screen
+_NAMED = 4  # columns named for a warning that they share
+_IN_SENTENCES = ("reward_not_monotone", "overlap_thin")  # warnings that the sentences above already contain
 
 
 class StageView:
-    """One line per stage: a spinner while it runs, then its seconds and its key figure; silent unless enabled."""
+    """One line per stage: a spinner while it runs, then its duration and its key figure; silent unless enabled."""
 
     def __init__(self, enabled: bool) -> None:
         self._console = Console(file=sys.stderr, highlight=False)
@@ -46,7 +46,7 @@ class StageView:
         self._starts: dict[str, float] = {}
 
     def tell(self, event: Event) -> None:
-        """A stage begins, goes on, or is done."""
+        """Show that a stage began, progressed, or was finished."""
         stage, message = event.stage, escape(event.message)
         if stage not in self._tasks:
             self._tasks[stage] = self._progress.add_task(f"[bold]{stage}[/]", total=1)
@@ -69,7 +69,7 @@ class StageView:
 
 
 def show_plan(plan: Plan, folder: Path) -> None:
-    """The audit and the certificate in words, the comparison, and where everything is."""
+    """The verdicts of the audit, the certificate, the comparison, and where the files are."""
     console = Console(highlight=False)
     certificate, record = plan.certificate, plan.record
     console.print("\n[bold]What the log says[/]")
@@ -101,7 +101,7 @@ def show_plan(plan: Plan, folder: Path) -> None:
 
 
 def _show_warnings(console: Console, findings: Sequence[Finding]) -> None:
-    """What the audit warned of; the log was used all the same."""
+    """The audit's warnings, which did not prevent the use of the log."""
     warnings = [each for each in findings if each.severity is Severity.WARNING and each.rule not in _IN_SENTENCES]
     columns: dict[str, list[str]] = {}
     for finding in warnings:
@@ -116,7 +116,7 @@ def _show_warnings(console: Console, findings: Sequence[Finding]) -> None:
 
 
 def show_comparison(console: Console, rows: Sequence[ComparedPolicy]) -> None:
-    """The plan beside logged behaviour, chance, the best untargeted mixture and the bandit."""
+    """The plan next to logged behaviour, uniform choice, the best untargeted mixture and the bandit."""
     table = _new_table(
         "On the check users: means per user ± standard error; differences with intervals, paired by user",
         ("policy", "cost", "reward", "cost against logged", "reward against logged"),
@@ -136,7 +136,7 @@ def show_comparison(console: Console, rows: Sequence[ComparedPolicy]) -> None:
 
 
 def _decimals(errors: Sequence[float]) -> str:
-    """The format of a column of figures: as many decimals as give the smallest error two digits."""
+    """The format of a column of figures, with enough decimals for two digits of the smallest error."""
     least = min((error for error in errors if error > 0), default=0.01)
     return f".{min(max(1 - math.floor(math.log10(least)), 0), 8)}f"
 
@@ -154,16 +154,16 @@ def _figure(estimate: float, lower: float, upper: float) -> str:
 
 
 def _new_table(title: str, heads: Sequence[str], words: Sequence[str] = ()) -> Table:
-    """A table whose first column and columns named in `words` hold words; the others hold figures."""
+    """A table whose first column, and those named in `words`, contain words; the others contain figures."""
     table = Table(title=title, title_justify="left")
     for name in heads:
-        # Long names are broken, not cut.
+        # Break long names instead of cutting them.
         table.add_column(escape(name), justify="left" if name in (heads[0], *words) else "right", overflow="fold")
     return table
 
 
 def show_frontier(content: dict[str, Any]) -> None:
-    """What budgets buy."""
+    """What other budgets would buy, as a table for each budget."""
     console = Console(highlight=False)
     for each in content.get("budgets", ()):
         held = f"What {escape(each['name'])} buys while the other budgets are held, estimated on the check users"
@@ -193,7 +193,7 @@ _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.REPAIRED
 
 
 def show_findings(console: Console, findings: tuple[Finding, ...]) -> None:
-    """Every finding: what, where, examples, and what to do."""
+    """Every finding with its place, examples, and remedy."""
     for finding in findings:
         colour = _COLOURS[finding.severity]
         console.print(f"[bold {colour}]{finding.severity}[/] {finding.rule}: {escape(finding.message)}")
@@ -205,12 +205,12 @@ def show_findings(console: Console, findings: tuple[Finding, ...]) -> None:
             more = ", …" if finding.count > len(finding.examples) else ""
             console.print(f"    such as: {escape(', '.join(finding.examples))}{more}")
         if finding.severity is not Severity.REPAIRED:
-            # Left to the terminal to wrap: a line that was broken here could not be pasted.
+            # Let the terminal wrap the line: with line breaks, a command in it could not be pasted.
             console.print(f"    what to do: {escape(for_reader(finding.remedy))}", soft_wrap=True)
 
 
 def show_audit(console: Console, audit: Audit) -> None:
-    """The verdicts in words, then the tables behind them, then the findings."""
+    """The verdicts, the tables behind them, and the findings."""
     console.print(
         f"[bold]{audit.users:,}[/] users, [bold]{audit.rows:,}[/] rows, {counted(audit.steps, 'step')}, "
         f"{len(audit.actions)} actions, {counted(audit.features, 'feature')} ({audit.static_features} static), "
@@ -281,7 +281,7 @@ def _figures_table(audit: Audit) -> Table:
     return table
 
 
-# Two arms of a roll-out on a terminal.
+# The two arms of an A/B test on a terminal.
 
 
 _WORDS = {
@@ -294,7 +294,7 @@ _PROMISE_COLOURS = {"kept": "green", "open": "yellow", "contradicted": "red"}
 
 
 def show_arms(content: dict[str, Any], words: Spoken) -> None:
-    """Means, differences, and what was promised."""
+    """Means, differences, and a comparison with what the plan promised."""
     console = Console(highlight=False)
     for finding in content["findings"]:
         console.print(f"  [yellow]![/] {escape(finding)}", soft_wrap=True)
@@ -323,7 +323,7 @@ def _arms(content: dict[str, Any]) -> Table:
 
 
 def _budgets(content: dict[str, Any]) -> Table | None:
-    """What was spent of each budget by its name, where that is not the cost alone."""
+    """What each budget was charged, by name; None if the cost says it all."""
     names = list(content["difference"]["costs"])
     if not names:
         return None
@@ -373,12 +373,12 @@ def _promises(kept: dict[str, Any]) -> Table:
 
 
 def _estimate(row: dict[str, Any], differs: bool = False) -> str:
-    if row["estimate"] is None:  # beyond what the log makes possible
+    if row["estimate"] is None:  # larger than the log makes possible
         return number(None)
     return (_difference if differs else _figure)(row["estimate"], row["lower"], row["upper"])
 
 
-# A plan evaluated on a log: the verdict first, then every estimator with the reasons against it.
+# The evaluation of a plan on a log: the verdict first, then every estimator with the objections to it.
 
 
 _VERDICT_COLOURS = {"confirmed": "green", "contradicted": "red", "undecided": "yellow"}
@@ -386,7 +386,7 @@ _VERIFIED = {True: "verified again on this log", False: "NOT reproduced on this 
 
 
 def show_evaluation(content: dict[str, Any]) -> None:
-    """What `evaluate_plan` found."""
+    """The result of `evaluate_plan`."""
     console = Console(highlight=False)
     certificate, logged = content["certificate"], content["logged"]
     verified = certificate["verified"]
@@ -422,10 +422,10 @@ def show_evaluation(content: dict[str, Any]) -> None:
 
 
 def _table(content: dict[str, Any], notes: dict[str, int]) -> Table:
-    """One row per estimator; new notes are numbered into `notes`."""
+    """One row per estimator; new notes are numbered in `notes`."""
     rows: dict[str, dict[str, dict[str, Any]]] = {}
     for row in content["estimates"]:
-        # Several budgets have a column each, by their names.
+        # With several budgets, each has a column under its name.
         rows.setdefault(row["estimator"], {})[row.get("budget", row["target"])] = row
     shown = list(next(iter(rows.values())))
     title = f"Means per user, with intervals at {content['confidence']:.0%}"
@@ -445,11 +445,11 @@ def _refused(row: dict[str, Any]) -> bool:
     return any(reason["weight"] == Weight.REFUSAL for reason in row["reasons"])
 
 
-# What a simulated campaign is really worth: uniform, bandit and optimum, by budget.
+# The true values in a simulated campaign: uniform policy, bandit and optimum, by budget.
 
 
 def truth_rows(campaign: Campaign, budgets: Sequence[float]) -> list[dict[str, float | str]]:
-    """The exact cost and reward of the plain policies, and of bandit and optimum at each budget."""
+    """The exact cost and reward of the reference policies, and of bandit and optimum at each budget."""
     rows: list[dict[str, float | str]] = []
     plain = {"cheapest": campaign.cheapest(), "uniform": campaign.uniform(), "dearest": campaign.dearest()}
     for name, value in plain.items():
@@ -463,9 +463,9 @@ def truth_rows(campaign: Campaign, budgets: Sequence[float]) -> list[dict[str, f
 def plan_truth_rows(
     campaign: Campaign, followed: Sequence[tuple[float, Decide]], budget: float
 ) -> list[dict[str, float | str]]:
-    """A plan beside the plain policies, and beside the best that bandit and optimum make of what the plan spends.
+    """A plan next to the reference policies, and to the best that bandit and optimum achieve at the plan's cost.
 
-    Shares of the users follow one policy each.
+    `followed` has the policies that are mixed, each with its share of the users.
     """
     values = [(share, campaign.value(decide)) for share, decide in followed]
     cost = sum(share * value.cost for share, value in values)
@@ -478,9 +478,9 @@ def plan_truth_rows(
 
 
 def truth_sentence(campaign: Campaign, rows: Sequence[dict[str, float | str]], given: Certificate) -> str:
-    """The result: the share of the possible gain, at what share of the budget, and what was promised.
+    """One sentence: the share of the possible gain, the share of the budget that it took, and what was promised.
 
-    The gain is over the cheapest plan; what is possible, the optimum makes of the whole budget. `rows` are those of
+    The gain is over the cheapest plan; the possible gain is that of the optimum with the whole budget. `rows` come from
     `plan_truth_rows`.
     """
     by_name = {str(row["policy"]): (float(row["cost"]), float(row["reward"])) for row in rows}
@@ -500,7 +500,7 @@ def truth_sentence(campaign: Campaign, rows: Sequence[dict[str, float | str]], g
 
 
 def truth_table(rows: list[dict[str, float | str]]) -> Table:
-    """The rows of `truth_rows` for a terminal."""
+    """A terminal table of the rows of `truth_rows`."""
     columns = {"policy": "policy", "budget": "budget", "cost": "cost", "reward": "reward", "dual": "price of cost (λ)"}
     table = _new_table("The truth of this campaign, exact: mean cost and reward per user", list(columns.values()))
     for row in rows:

@@ -1,4 +1,4 @@
-"""Who gets what, in words and pictures, and where the money goes step by step."""
+"""Who gets what, in words and charts, where the money goes step by step, and examples of users with the reasons."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from redenvelope.report.markup import Chart, Spoken, figure, section, table, tex
 from redenvelope.wording import number, signed
 
 FEATURES_FIRST = 2
-"""Features whose pictures come first; the others are for reviewers."""
+"""Features whose charts are in the first half; the others are for reviewers."""
 _CERTAIN, _MOSTLY, _SOME, _SEEN = 0.95, 0.6, 0.2, 0.005
 
 
 def who_section(plan: Plan) -> str:
-    """Groups in words, shares by step, and the cost of each step."""
+    """Groups in words, shares of actions by step, and the cost of each step."""
     given, words = plan.record.shares, Spoken.of(plan)
     if given is None:
         told = (
@@ -45,7 +45,7 @@ def who_section(plan: Plan) -> str:
 
 
 def _steps(steps: Sequence[StepGroups], labels: Sequence[str], words: Spoken) -> str:
-    """The first step in the open, the others to be opened."""
+    """The first step, and the later ones collapsed."""
     if not steps:
         return ""
     first, *others = steps
@@ -82,7 +82,7 @@ def _group(group: Group, rows: int, labels: Sequence[str], words: Spoken) -> str
 
 
 def group_words(group: Group) -> str:
-    """Who is in a group."""
+    """The conditions of a group in words."""
     if not group.conditions:
         return "Everybody"
     parts = [f"{condition.feature} {condition.words}" for condition in group.conditions]
@@ -90,7 +90,7 @@ def group_words(group: Group) -> str:
 
 
 def given_words(probabilities: Sequence[float], labels: Sequence[str]) -> str:
-    """What users get, in words; markup."""
+    """The actions that users get, in words, as markup."""
     order = sorted(range(len(labels)), key=lambda place: -probabilities[place])
     first, share = action_name(labels[order[0]]), probabilities[order[0]]
     if share >= _CERTAIN:
@@ -103,12 +103,12 @@ def given_words(probabilities: Sequence[float], labels: Sequence[str]) -> str:
 
 
 def action_name(label: str) -> str:
-    """An action as it is spoken of: numbers alone would be taken for figures."""
+    """An action's name in a sentence; numbers are quoted, so that they are not taken for figures."""
     return f"“{label}”" if label.replace(".", "", 1).replace("-", "", 1).isdigit() else label
 
 
 def shares_bar(probabilities: Sequence[float], labels: Sequence[str]) -> str:
-    """Shares of the actions as one bar."""
+    """Shares of the actions as a stacked bar."""
     spoken = ", ".join(
         f"{action_name(label)} {share:.0%}"
         for label, share in zip(labels, probabilities, strict=True)
@@ -123,15 +123,15 @@ def shares_bar(probabilities: Sequence[float], labels: Sequence[str]) -> str:
 
 
 def _spent(plan: Plan, steps: Sequence[StepShares]) -> tuple[StepShares, ...]:
-    """The steps with costs that add up to the plan's: the decisions were looked at in situations as logged, which the
-    plan would change, so that their sum is another."""
+    """The steps with costs scaled to the plan's cost. Their own sum differs, because they were computed in logged
+    situations, which the plan would change."""
     total = sum(entry.cost for entry in steps)
     factor = plan.certificate.cost.estimate / total if total > 0 else 1.0
     return tuple(replace(entry, cost=factor * entry.cost) for entry in steps)
 
 
 def _spend(steps: Sequence[StepShares], words: Spoken) -> str:
-    """What each step costs, beside today."""
+    """The cost of each step, next to today's."""
     total = sum(entry.cost for entry in steps)
     has_today = all(entry.logged_cost is not None for entry in steps)
     rows = [
@@ -154,16 +154,16 @@ def _spend(steps: Sequence[StepShares], words: Spoken) -> str:
     return table("Where the money goes: the plan’s cost, divided as the model expects it", heads, rows)
 
 
-# A few users with what else they could get, and why they do not.
+# A few users with all alternatives, and the reasons against these.
 
 
 _NAMES = "ABCDEF"
 _ALMOST = 0.15
-"""An action that is drawn with at least this chance beside the best is worth almost the same."""
+"""An action drawn with at least this probability besides the best one has nearly the same value."""
 
 
 def examples_section(plan: Plan) -> str:
-    """Examples, where the plan remembers some."""
+    """Examples of users, if the plan has any."""
     given = plan.record.shares
     if given is None or not given.examples:
         return ""
@@ -194,7 +194,7 @@ def _looking(plan: Plan) -> str:
 
 
 def _price(plan: Plan) -> float | None:
-    """What most users follow, where two prices are mixed; None where several budgets have a price each."""
+    """The price that most users follow, if two are mixed; None with several budgets, which have a price each."""
     pricing = plan.policy.pricing
     if pricing.budgets > 1:
         return None
@@ -227,7 +227,7 @@ def _example(example: Example, name: str, price: float | None, words: Spoken) ->
 
 
 def reasons_why(example: Example, price: float, words: Spoken) -> Iterator[str]:
-    """Why not the next dearer action, and why not the next cheaper one."""
+    """Why the user does not get the best dearer action, nor the best cheaper one."""
     allowed = [part for part in example.alternatives if not math.isinf(part.worth)]
     chosen = max(allowed, key=lambda part: part.probability)
     others = [part for part in allowed if part is not chosen]
@@ -270,7 +270,7 @@ def _not_cheaper(other: Alternative, chosen: Alternative, price: float, words: S
     )
 
 
-# Who gets what: shares of the actions by step and by feature, and where the money goes.
+# Charts of shares of the actions, by step and by feature, and of costs.
 
 
 def step_chart(steps: Sequence[StepShares], labels: Sequence[str]) -> Chart:
@@ -293,7 +293,7 @@ def feature_chart(given: FeatureShares, labels: Sequence[str], words: Spoken) ->
 
 
 def cost_by_step_chart(steps: Sequence[StepShares], words: Spoken) -> Chart:
-    """Expected cost per user at each step, beside today's."""
+    """Expected cost per user at each step, next to today's."""
     import altair as alt
 
     rows = [
@@ -329,7 +329,7 @@ def cost_by_step_chart(steps: Sequence[StepShares], words: Spoken) -> Chart:
 
 
 def _shares(groups: Sequence[tuple[str, Sequence[float]]], labels: Sequence[str]) -> str:
-    """Stacked bars, one a group."""
+    """Stacked bars, one per group."""
     import altair as alt
 
     shown = short_labels(labels)
@@ -340,7 +340,7 @@ def _shares(groups: Sequence[tuple[str, Sequence[float]]], labels: Sequence[str]
     ]
     scale = alt.Scale(domain=list(labels), range=action_colours(len(labels)))
     columns = _columns(shown, [group for group, _ in groups])
-    # Only what is shown is cut: pointing at the legend tells its values in full.
+    # Only the displayed labels are cut: hovering over the legend shows them in full.
     cut = json.dumps(dict(zip(labels, shown, strict=True)))
     legend = alt.Legend(columns=columns, symbolType="square", labelExpr=f"{cut}[datum.value]")
     drawn = (
@@ -365,6 +365,6 @@ def _shares(groups: Sequence[tuple[str, Sequence[float]]], labels: Sequence[str]
 
 
 def _columns(labels: Sequence[str], groups: Sequence[str]) -> int:
-    """How many labels of a legend stand side by side, right of the groups' names."""
+    """The number of legend columns that fit to the right of the groups' names."""
     names, widest = (7 * max(map(len, words), default=1) for words in (groups, labels))
     return max(1, min(6, (HALF - 20 - min(names, LABEL)) // (30 + widest)))

@@ -1,4 +1,4 @@
-"""The active plan: what it would do for a user, what its actions may cost, and its pacing; swapped as one."""
+"""The active plan: its decisions, the charges of its actions, and its pacing, replaced together when plans change."""
 
 from __future__ import annotations
 
@@ -45,23 +45,23 @@ class ActivePlan:
 
     @property
     def pricing(self) -> Pricing:
-        """The price now."""
+        """The current prices."""
         return self.plan.plan.policy.pricing if self.pacer is None else self.pacer.pricing
 
     def described(self) -> str:
-        """What is needed to read the log of the plan's decisions, as JSON."""
+        """What a reader of the decision log needs to know about the plan, as JSON."""
         plan = self.plan.plan
         campaign = {"budget": plan.record.budgets, "rule": plan.policy.rules}
         content = {"plan": self.plan.sha256, "labels": self.plan.labels, "features": self.expected.kinds}
         return msgspec.json.encode({**content, "campaign": to_plain(campaign)}).decode()
 
     def beliefs(self) -> dict[str, dict[str, Any]]:
-        """What pacing believes, by budget."""
+        """The state of pacing, by budget."""
         found = () if self.pacer is None else self.pacer.beliefs
         return {name: one.as_dict() for name, one in zip(self.charges.names, found, strict=False)}
 
     def solve(self, ledger: Ledger, now: int) -> PriceNote | None:
-        """Look at the money again; what to remember, where the price changed."""
+        """Let pacing update the prices; returns the note to record if they changed."""
         if self.pacer is None:
             return None
         counts = [0] * self.plan.steps
@@ -86,7 +86,7 @@ class ActivePlan:
 def load_active_plan(
     folder: Path, funds: Sequence[Fund], amounts: Amounts | None, settings: ServeSettings, seed: int
 ) -> tuple[ActivePlan, list[Fund]]:
-    """Load a plan and warm it up; with the funds in its order, as it keeps them. `seed` is that of all draws."""
+    """Load a plan and warm it up; returns it with the funds in its order of budgets. `seed` is that of all draws."""
     plan = Plan.load(folder)
     served = served_funds(funded_budgets(plan, settings.minor_units), funds)
     budgets = [fund.budget for fund in served]
@@ -100,7 +100,7 @@ def load_active_plan(
     return ActivePlan(LoadedPlan(plan, seed, rows).warm(paced=pacer is not None), charges, pacer, expected), served
 
 
-# Features of requests, against those that the plan was fitted with.
+# Features of requests, checked against those that the plan was fitted with.
 
 _RESERVED = frozenset(
     ("user", "step", "action", "propensity", "reward", "cost", "price", "plan", "eligible", "expired", "episode")
@@ -120,19 +120,19 @@ class FeatureFault(NamedTuple):
     """`unknown_feature`, `missing_feature` or `wrong_type`."""
     name: str
     given: Any = None
-    """The value of the wrong type; whether a missing one is null."""
+    """The value of the wrong type; for a missing feature, whether it was sent as null."""
 
     @property
     def counted_as(self) -> str:
-        """Its name, unless callers choose it."""
+        """Its name in metrics; empty for unknown features, whose names callers choose."""
         return "" if self.code == "unknown_feature" else self.name
 
 
 class ExpectedFeatures:
-    """The features that a plan decides by, which are also the only ones that are stored with a decision.
+    """The features that a plan uses; only these are stored with a decision.
 
-    A request with others would be decided as for somebody else, and a name that the ledger's log uses for a column of
-    its own would make that log unreadable.
+    A request with other features would be decided as if for somebody else. A feature with the name of one of the
+    ledger's own log columns would make that log unreadable.
     """
 
     def __init__(self, plan: Plan, charges: ChargeTable) -> None:
@@ -167,7 +167,7 @@ class ExpectedFeatures:
         return {name: known.get(name, "value") for name in self.names}
 
     def admitted(self, features: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[FeatureFault]]:
-        """The features that the plan knows, as it reads them (what it cannot read is missing); and what is wrong."""
+        """The features that the plan knows, with unreadable values as missing, and the faults of the rest."""
         kinds = self._kinds
         if features.keys() == kinds.keys() and all(
             type(value) in kinds[name] and (type(value) is not float or -_LARGEST < value < _LARGEST)
@@ -196,7 +196,7 @@ class ExpectedFeatures:
             number = number_of(value)
             return None if isnan(number) else number
         if name in self._labels and value is not None and not isinstance(value, str):
-            # Numbers are labels where the log had them as labels.
+            # A number is a label if the log had it as one.
             return label_of(value) if self._fits(name, value) else None
         return value
 
@@ -204,7 +204,7 @@ class ExpectedFeatures:
         return self._numbers.get(name, True)
 
     def described(self, fault: FeatureFault) -> tuple[str, str]:
-        """What is wrong, and what to do."""
+        """What is wrong with a feature, and what to do."""
         name, wanted = fault.name, self._wanted(fault.name)
         if fault.code == "unknown_feature":
             return self._unknown(name)
@@ -237,11 +237,11 @@ def _kind(value: Any) -> str:
     return "text" if isinstance(value, str) else "true or false" if isinstance(value, bool) else "a number"
 
 
-# What a plan would do for users who wait at the same time, in calls small enough for somebody who waits.
+# Decisions for users who wait at the same time, in calls small enough to answer quickly.
 
 
 class DecisionQuery(NamedTuple):
-    """Somebody who waits for a decision."""
+    """A user and step to decide for."""
 
     user: int | str
     step: int
@@ -253,25 +253,25 @@ class DecisionQuery(NamedTuple):
 
 
 class ActionDistribution(NamedTuple):
-    """What the plan would do, in plain numbers: an action is drawn from them inside a transaction."""
+    """The plan's distribution over actions for one query, in plain numbers, ready for the draw in the transaction."""
 
     probabilities: list[float]
     """[actions]"""
     costs: list[list[float]]
     """Expected at this step, [budgets][actions]."""
     prices: tuple[float, ...]
-    """That the user follows, [budgets]; empty where they are held out, and follow none."""
+    """The prices that the user follows, [budgets]; empty for held-out users, who follow none."""
     uniform: float
-    """What the action is drawn with: fixed by user, step and seed."""
+    """The number that draws the action: fixed by user, step and seed."""
     allowed: list[bool] | None
-    """By the plan's rules and by the request, [actions]; None: all."""
+    """Actions allowed by the plan's rules and by the request, [actions]; None: all."""
 
 
 class LoadedPlan:
-    """A plan that is loaded and warm; the price is given with every question, so that it can change at any time."""
+    """A plan that is loaded and compiled; prices are an argument of every call, because pacing changes them."""
 
     def __init__(self, plan: Plan, seed: int = 0, rows: int = 2) -> None:
-        """`rows` of prices are mixed at most: a number of rows is compiled for once, and nobody waits for another."""
+        """`rows` is the most rows of prices in a mixture; programs are compiled for that many, once."""
         self.plan, self.seed = plan, seed
         self.sha256 = policy_sha256(plan.policy)
         policy = plan.policy
@@ -282,8 +282,8 @@ class LoadedPlan:
         self._engine = DecisionEngine(policy, seed, max(rows, 2), waiting=True)
 
     def warm(self, paced: bool = False) -> LoadedPlan:
-        """Decide for nobody, alone and together, so that no real user waits for a compilation. Prices that are `paced`
-        may become infinite, which is another program."""
+        """Compile by deciding for placeholder users, alone and in groups, so that no request waits for a compilation.
+        If prices are `paced` they may become infinite, which is another program."""
         nobody = [DecisionQuery(user, self.first_step, {}, ()) for user in self.plan.policy.one_of_each()]
         own = self.plan.policy.pricing
         ends = Pricing(((1.0,) * own.budgets, (np.inf,) * own.budgets), (0.5, 0.5))
@@ -293,13 +293,13 @@ class LoadedPlan:
         return self
 
     def encode(self, asked: Sequence[DecisionQuery]) -> NDArray[np.float32]:
-        """The states [users, width] of those who wait; a ModelError says what does not fit."""
+        """The encoded states [users, width]; raises ModelError if a feature does not fit."""
         return self._encoder.encode_rows([_row(one) for one in asked], [one.past for one in asked])
 
     def propose(
         self, asked: Sequence[DecisionQuery], pricing: Pricing, states: Sequence[NDArray[np.float32]] | None = None
     ) -> list[ActionDistribution]:
-        """What each would get at prices; `states` spare encoding again."""
+        """The action distribution of each query at given prices; `states` avoids encoding again."""
         rows = self.encode(asked) if states is None else np.array(states)
         keys = np.array([user_key(one.user) for one in asked], dtype=np.uint64)
         steps = np.array([one.step for one in asked], dtype=np.int64)
@@ -311,7 +311,7 @@ class LoadedPlan:
             for part in _parts(len(asked))
         ]
         masks = allowed(standing, constraint, rows, self.first_step + self.steps - steps).tolist()
-        # Everything as plain numbers at once, which is far cheaper than row by row.
+        # Convert whole arrays to plain numbers, which is far cheaper than row by row.
         each = (
             row
             for one in found
@@ -330,7 +330,7 @@ class LoadedPlan:
         ]
 
     def _standing(self, one: DecisionQuery) -> EligibilityState | None:
-        """What the rules remember of somebody, and what may be given; None where nothing is ruled out."""
+        """The eligibility state of a query, from the rules and the request; None if neither restricts the actions."""
         constraint = self.plan.policy.constraint
         if constraint is None and one.eligible is None:
             return None
@@ -342,8 +342,8 @@ def _row(one: DecisionQuery) -> dict[str, Any]:
 
 
 def _parts(users: int) -> list[slice]:
-    """Users in calls of the size that suits them: a call takes as long as if it were full, and two small calls as long
-    as one large call."""
+    """Splits users into calls of the compiled batch sizes: a partly filled call takes as long as a full one, and two
+    small calls as long as a large one."""
     small, large = FEW_USERS[-2:]
     most = small if users <= 2 * small else large
     return [slice(first, min(first + most, users)) for first in range(0, users, most)]

@@ -1,4 +1,7 @@
-"""Admission: tokens and roles, hosts and origins, rate limits, and limits on the size and time of request bodies."""
+"""Admission: tokens and roles, hosts and origins, rate limits, and limits on the size and time of request bodies.
+
+A request to an address with a role passes `Admission.admit` before its body is read; a token bucket limits each caller.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +34,7 @@ _MOST_DELAYED = 100
 
 
 class Admission:
-    """Admits requests by host, origin, token, role and rate. Without tokens, everybody on this machine may do
-    everything."""
+    """Admits requests by host, origin, token, role and rate; without tokens, any local caller may do everything."""
 
     def __init__(self, tokens: Tokens | None, limits: Limits) -> None:
         self._tokens, self._limits = tokens, limits
@@ -42,7 +44,7 @@ class Admission:
         self._delayed = 0
 
     def admit(self, request: Request, role: str) -> str:
-        """The name of the caller; one without the role, or above the rate, is refused."""
+        """The name of the caller; a caller without the role or above the rate is refused."""
         self._require_own_site(request)
         if self._tokens is None:
             name = request.client.host if request.client else "local"
@@ -52,7 +54,7 @@ class Admission:
         return name
 
     def _require_own_site(self, request: Request) -> None:
-        """A page of another origin must not reach the service, under its own host name or under another."""
+        """Refuse requests from pages of another origin, also under a foreign host name (DNS rebinding)."""
         headers = request.headers
         hosts = headers.getlist("host")
         found = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
@@ -79,9 +81,9 @@ class Admission:
         return caller
 
     async def failed(self, request: Request) -> None:
-        """Log a failed login, and let whoever fails again and again wait for the answer; nobody else waits.
+        """Log a failed login, and delay the answer to an address that fails repeatedly; other callers do not wait.
 
-        An address is not shut out: others may share it, and 256 random bits cannot be guessed.
+        The address is not blocked: others may share it, and 256 random bits cannot be guessed anyway.
         """
         address, now = request.client.host if request.client else "local", time.monotonic()
         count, last = self._failures.pop(address, (0, now))
@@ -89,7 +91,7 @@ class Admission:
         self._failures[address] = (count, now)
         if len(self._failures) > _MOST_CALLERS:
             self._failures.popitem(last=False)
-        if count & (count - 1) == 0:  # the 1st, 2nd, 4th, … so that nobody fills the log
+        if count & (count - 1) == 0:  # the 1st, 2nd, 4th, … so that nobody can fill the log
             _LOG.warning("failed login from %s at %s (%d in a row)", address, request.url.path, count)
         if count <= _FREE_FAILURES or self._delayed >= _MOST_DELAYED:
             return
@@ -101,7 +103,7 @@ class Admission:
             self._delayed -= 1
 
     def _count(self, name: str) -> None:
-        """A token bucket per caller: it fills at the rate, and holds a burst."""
+        """Take one request from the caller's token bucket, which refills at the rate and holds one burst."""
         now, limits = time.monotonic(), self._limits
         full, at = self._buckets.pop(name, (float(limits.burst), now))
         full = min(float(limits.burst), full + (now - at) * limits.requests_per_second) - 1.0
@@ -113,14 +115,13 @@ class Admission:
 
 
 class Bodies:
-    """Reads bodies of requests, and bounds the memory of all that are being answered."""
+    """Reads bodies of requests, and limits the memory of all bodies in use."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits, self._bytes = limits, 0
 
     async def read(self, request: Request, most: int) -> bytearray:
-        """A body, which must be declared as JSON and stay within the limits on size and time; it counts until
-        `release`."""
+        """Read a body, which must be declared as JSON and keep the limits on size and time; counts until `release`."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             message = "the body must be declared as JSON"
@@ -154,7 +155,7 @@ class Bodies:
         return content
 
     def release(self, request: Request) -> None:
-        """The request is answered."""
+        """Stop counting the body of a request, because the request is answered."""
         self._bytes -= request.scope.pop("body_bytes", 0)
 
 
@@ -188,7 +189,7 @@ class Caller:
 
 @dataclass
 class Tokens:
-    """The tokens of a file: one line each with a name, its roles, and the SHA-256 of the secret.
+    """The tokens of a file: one line for each, with a name, roles, and the SHA-256 of the secret.
 
     The secrets are 256 random bits, which cannot be guessed: a fast hash is as good as a slow one.
     """
@@ -197,7 +198,7 @@ class Tokens:
     path: Path
 
     def reload(self) -> None:
-        """Read the file again: revoked tokens end at once. One that cannot be read changes nothing, and is refused."""
+        """Read the file again; revoked tokens end at once. An unreadable file is an error, and the old tokens stay."""
         self.callers = Tokens.read(self.path).callers
 
     @classmethod

@@ -1,6 +1,6 @@
-"""Alerts: what operators have to know of a running campaign, said in the log, on the page and to a webhook.
+"""Alerts: conditions of a running campaign that operators have to know, in the log, on the page and to a webhook.
 
-An alert lasts while its reason does. It is logged and sent when it begins, and logged when it ends.
+An alert lasts as long as its condition. It is logged and sent when it begins, and logged when it ends.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ from redenvelope.serve.settings import ServeSettings
 _LOG = logging.getLogger("redenvelope.serve")
 _LOW_SHARE = 0.1
 _STARVING_SECONDS = 60.0
-"""How long after the last decision that could not be paid holds are said to starve the campaign."""
+"""How long after the last decision that could not be paid the campaign counts as starved by holds."""
 _SURE = 4.0
-"""Standard errors beyond which chance explains no cost: it is looked at every second."""
+"""Standard errors beyond which a cost is not attributed to chance; many, because it is tested every second."""
 
 
 class Alert(NamedTuple):
-    """Something that operators have to know."""
+    """A condition that operators have to know."""
 
     code: str
     budget: str
-    """Empty where it is about all of them."""
+    """Empty if it concerns all budgets."""
     message: str
     remedy: str
 
 
 class Alerts:
-    """The alerts of a service that last now."""
+    """The current alerts of a service."""
 
     def __init__(self, send: Callable[[Alert], None] | None = None) -> None:
         self._send = send
         self._now: dict[tuple[str, str], tuple[Alert, float]] = {}
         self._short = (0, -math.inf)
-        """Decisions that could not be paid until the last look, and when there was a new one."""
+        """The count of decisions that could not be paid at the last look, and the time at which it last grew."""
         self._unsound: Alert | None = None
 
     def now(self) -> list[dict[str, Any]]:
-        """Plain data, the oldest first; `since` in milliseconds since 1970."""
+        """The current alerts as plain data, oldest first; `since` is in milliseconds since 1970."""
         return [{**alert._asdict(), "since": round(1e3 * since)} for alert, since in self._now.values()]
 
     def look(
@@ -67,8 +67,8 @@ class Alerts:
         short: int,
         unpaid: Callable[[], Mapping[str, tuple[int, int]]] = dict,
     ) -> None:
-        """Find what begins and what ends; `short` decisions of this process could not be paid as the plan wants, and
-        `unpaid` finds outcomes that could not be, with what is still held for them."""
+        """Update the alerts. `short` counts decisions of this process in which an action of the plan could not be paid;
+        `unpaid` finds outcomes that could not be paid, with what is still held for them."""
         if short > self._short[0]:
             self._short = (short, time.monotonic())
         starving = time.monotonic() - self._short[1] < _STARVING_SECONDS
@@ -84,7 +84,7 @@ class Alerts:
         self._change(found)
 
     def verified(self, found: Verification) -> None:
-        """Take in what a verification of the ledger found."""
+        """Record the result of a verification of the ledger."""
         self._unsound = None
         if not found.is_sound:
             message = f"the ledger contradicts its entries in {len(found.differences)} places: {found.differences[0]}"
@@ -105,7 +105,7 @@ class Alerts:
 
 
 def _of_money(active: ActivePlan, balance: Balance, place: int, short: int) -> Iterator[Alert]:
-    """What is low, used up, or held."""
+    """Alerts for a budget that is low, used up, or tied up in holds."""
     ceilings = [int(most) for most in active.charges.ceilings[place] if most > 0]
     if not ceilings:
         return
@@ -130,7 +130,7 @@ def _of_money(active: ActivePlan, balance: Balance, place: int, short: int) -> I
 
 
 def _locked(balance: Balance, refused: int, held: int) -> Iterator[Alert]:
-    """What is held for outcomes that nothing is left to pay."""
+    """Alert for money held for outcomes that the budget can no longer pay."""
     if refused:
         amount, name = _amount(held, balance), balance.budget
         message = (
@@ -144,7 +144,7 @@ def _locked(balance: Balance, refused: int, held: int) -> Iterator[Alert]:
 
 
 def _of_certificate(active: ActivePlan, balance: Balance, place: int, settings: ServeSettings) -> Iterator[Alert]:
-    """Where pacing leaves what was certified, and where users cost more than was."""
+    """Alerts if pacing goes beyond what was certified, or if users cost more than was certified."""
     name, figure = balance.budget, active.plan.plan.certificate.budgets[place]
     beliefs = () if active.pacer is None else active.pacer.beliefs
     band = 0.0 if settings.pacing is None else settings.pacing.dead_band
@@ -159,8 +159,8 @@ def _of_certificate(active: ActivePlan, balance: Balance, place: int, settings: 
         yield Alert("beyond_certificate", name, message, remedy)
     if balance.measure == COUNTED or figure.cost.estimate <= 0:
         return
-    # All decisions count, not those with an outcome alone: redeemed offers are reported first. An outcome between 0 and
-    # the ceiling with mean m has at most the variance m × ceiling.
+    # Count all decisions, not only those with an outcome, because redeemed offers are reported first. An outcome
+    # between 0 and the ceiling with mean m has a variance of at most m × ceiling.
     expected = (balance.closed_thousandths + balance.expected_thousandths) / THOUSANDTHS
     allowed = max(figure.cost.upper, figure.cost.estimate) / figure.cost.estimate
     dearest = float(active.charges.ceilings[place].max())
@@ -177,7 +177,7 @@ def _of_certificate(active: ActivePlan, balance: Balance, place: int, settings: 
 
 
 def capacity(active: ActivePlan, balances: Sequence[Balance], settings: ServeSettings) -> Iterator[tuple[int, str]]:
-    """By paid budget: users who can wait for their outcomes at the same time, in number and in words."""
+    """For each paid budget, how many users can have an open hold at the same time, as a number and in words."""
     by_name = {one.budget: one for one in balances}
     steps = () if active.plan.plan.record.shares is None else active.plan.plan.record.shares.by_step
     for place, name in enumerate(active.charges.names):
@@ -204,14 +204,14 @@ def capacity(active: ActivePlan, balances: Sequence[Balance], settings: ServeSet
 
 
 def _amount(minor: int, balance: Balance) -> str:
-    """In units of the budget."""
+    """An amount in units of the budget, as text."""
     if balance.measure == COUNTED:
         return f"{minor:,}"
     digits = math.ceil(math.log10(balance.minor_units))
     return f"{minor / balance.minor_units:,.{digits}f}"
 
 
-# Webhooks: signed, so that the receiver knows who sent them; tried again, and bounded.
+# Webhooks: signed, so that the receiver can check the sender; retried, with a bounded queue.
 
 SECRET_VARIABLE = "REDENVELOPE_WEBHOOK_SECRET"
 _LEAST_SECRET = 16
@@ -221,13 +221,13 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True)
 class WebhookSettings:
-    """Where alerts are sent, and how often it is tried."""
+    """Where alerts are sent, and how often to try."""
 
     url: str
     secret: str
     tries: int = 6
     first_seconds: float = 1.0
-    """Until the second try; it doubles every time."""
+    """Delay before the second try; it doubles each time."""
     timeout_seconds: float = 5.0
 
     def __post_init__(self) -> None:
@@ -247,19 +247,19 @@ class WebhookSettings:
 
 
 class Webhook:
-    """Sends alerts in a thread of its own, one after the other. The last hundred wait; older ones are dropped."""
+    """Sends alerts one after the other in a separate thread. The queue holds 100; older ones are dropped."""
 
     def __init__(self, settings: WebhookSettings, ledger: str, counted: Callable[[str], None]) -> None:
         self._settings, self._ledger, self._counted = settings, ledger, counted
         self._waiting: queue.Queue[bytes] = queue.Queue(_MOST_WAITING)
         self._stopped = threading.Event()
-        # A proxy of the environment would read what is sent to this machine in plain text.
+        # A proxy from the environment could read plain-text messages to this machine.
         own = [urllib.request.ProxyHandler({})] if settings.url.startswith("http:") else []
         self._opener = urllib.request.build_opener(_NoRedirect, *own)
         threading.Thread(target=self._run, name="webhook", daemon=True).start()
 
     def send(self, alert: Alert) -> None:
-        """Have an alert sent; nobody waits for it."""
+        """Queue an alert without waiting."""
         said = {"id": secrets.token_hex(16), "at": time.time_ns() // 1_000_000, "ledger": self._ledger}
         content = msgspec.json.encode(said | alert._asdict())
         while True:
@@ -274,7 +274,7 @@ class Webhook:
                     continue
 
     def close(self) -> None:
-        """Send nothing more; what is being sent ends with the process."""
+        """Send nothing more; a message in progress ends with the process."""
         self._stopped.set()
 
     def _run(self) -> None:
@@ -292,7 +292,7 @@ class Webhook:
                 with self._opener.open(self._request(content), timeout=settings.timeout_seconds):
                     self._counted("delivered")
                     return
-            except Exception as error:  # whatever the receiver does, the thread goes on
+            except Exception as error:  # whatever the receiver does, the thread must go on
                 problem = str(error)
             if turn + 1 < settings.tries and self._stopped.wait(settings.first_seconds * 2**turn):
                 break
@@ -313,4 +313,4 @@ class Webhook:
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *given: Any, **named: Any) -> None:
-        """A signed message goes where it was sent to, or nowhere."""
+        """Never redirect: a signed message goes to its address only."""

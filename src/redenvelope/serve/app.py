@@ -1,4 +1,4 @@
-"""The HTTP interface: routes, one shape for every error, security headers, and its description in OpenAPI."""
+"""The HTTP interface: routes (`_ROUTES`), one shape for every error, security headers, and its OpenAPI document."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from redenvelope.serve.service import Service
 
 _LOG = logging.getLogger("redenvelope.serve")
 _REQUESTS = logging.getLogger("redenvelope.serve.requests")
-"""One line per request, where it is enabled."""
+"""Logs one line per request, if enabled."""
 _PLAIN_ID = re.compile("[A-Za-z0-9._-]{1,64}")
 _OURS, _NUMBERS = secrets.token_hex(4), itertools.count(1)
 _MOST_ROWS = 10_000
@@ -122,7 +122,7 @@ class _Handlers:
         if not self._service.is_ready:
             raise ApiError(503, "not_ready", "the service is starting or stopping", "retry in a second")
         if not await self._probe.is_writable():
-            # Anybody may ask: where the ledger is, and what is wrong with it, is in the log.
+            # Anybody may ask this, so the details of the ledger and its failure are only in the log.
             raise ApiError(503, "not_ready", "the service cannot record decisions", "retry later, or see its log")
         return _json({"status": "ready"})
 
@@ -139,10 +139,10 @@ class _Handlers:
 
 
 def new_app(service: Service, tokens: Tokens | None) -> ASGIApp:
-    """The application around a service, which the caller starts and stops.
+    """The ASGI application around a service, which the caller starts and stops.
 
-    All addresses are fixed, so that a table finds them: a router's patterns and layers would take longer than anything
-    else that is done for a request.
+    All addresses are fixed, so a dictionary finds them: pattern matching and middleware layers would take longer than
+    the rest of a request.
     """
     handlers, admission = _Handlers(service, tokens is not None), Admission(tokens, service.settings.limits)
     if tokens is not None:
@@ -196,7 +196,7 @@ def new_app(service: Service, tokens: Tokens | None) -> ASGIApp:
 
 
 class _Answer(Response):
-    """An answer with the headers of all answers, which are encoded once."""
+    """A response with the common headers, which are encoded once."""
 
     def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
         kind = f"{self.media_type}; charset=utf-8" if str(self.media_type).startswith("text/") else self.media_type
@@ -215,7 +215,7 @@ def _file(name: str, kind: str) -> Work:
 
 
 def _request_id(request: Request) -> str:
-    """The caller's id of a request, where it is a plain one; else one of our own."""
+    """The caller's id of a request if it is a plain one, else a generated one."""
     given = request.headers.get("x-request-id")
     return given if given is not None and _PLAIN_ID.fullmatch(given) else f"{_OURS}-{next(_NUMBERS):x}"
 
@@ -227,7 +227,7 @@ def _log_request(request: Request, status: int, seconds: float) -> None:
 
 
 def _unrouted(known: Mapping[str, Work]) -> Response:
-    """The answer where no route matches; `known` are the methods of the address."""
+    """The error if no route matches; `known` are the methods of the address."""
     if known:
         error = ApiError(405, "wrong_method", "this address does not support this method", "see /openapi.json")
         return _error(error, {"allow": ", ".join(sorted({*known, *(["HEAD"] if "GET" in known else [])}))})
@@ -265,7 +265,7 @@ def _error(error: ApiError, headers: Mapping[str, str] | None = None) -> Respons
 
 
 class _Route(NamedTuple):
-    """An address: who may use it, which method of the handlers answers, and what goes in and out."""
+    """An address, with its role, the name of its handler, and the types of its request and answer."""
 
     path: str
     method: str

@@ -1,4 +1,9 @@
-"""Budgets in use: their totals, what each action may charge them, and the draw among actions that can be paid."""
+"""Funded budgets: their totals, what each action may charge them, and the draw among the actions that can be paid.
+
+An action is charged at most its ceiling, in minor units. `strict` mode holds the ceiling, so that every offer can be
+honoured; `overbook` mode holds the expected cost plus a margin. `choose` runs inside the ledger's transaction: it drops
+the actions that cannot be paid and rescales the rest, which gives the propensities.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +27,7 @@ from redenvelope.plan.policy import Source
 from redenvelope.serve.settings import ServeSettings
 
 ONLY = "budget"
-"""The name of the only budget in the ledger, where it was given none."""
+"""The ledger's name of the only budget, if it has no name of its own."""
 _COST = "cost"
 
 
@@ -32,7 +37,7 @@ class FundedBudget:
 
     name: str
     measure: str
-    """The column of the log that it sums; empty where it counts actions."""
+    """The column of the log that it sums; empty if it counts actions."""
     minor_units: int
     counted: tuple[int, ...] = ()
     """Indices of the actions that it counts."""
@@ -45,7 +50,7 @@ class FundedBudget:
 
     @property
     def counts(self) -> bool:
-        """Whether it counts actions, where others sum a column."""
+        """Whether it counts actions instead of summing a column."""
         return self.measure == COUNTED
 
     @property
@@ -85,7 +90,7 @@ def _funded(plan: Plan, budget: Budget, minor_units: int, texts: frozenset[str])
 
 
 def served_funds(budgets: Sequence[FundedBudget], given: Sequence[Fund]) -> list[Fund]:
-    """The funds in the order of the plan's budgets, with their measures; one per budget, by name."""
+    """The funds in the order of the plan's budgets and with their measures; each budget needs one fund of its name."""
     if len(budgets) == 1 and len(given) == 1:
         return [replace(given[0], measure=budgets[0].measure, minor_units=budgets[0].minor_units)]
     by_name = {fund.budget: fund for fund in given}
@@ -107,7 +112,7 @@ def funds_for(
         unknown = sorted({*totals, *caps} - {"", only.name})
         if unknown:
             raise UsageError(f"the plan has no budget {unknown[0]!r}; its only budget is {only.name!r}")
-        # However it is written, with its name or without, it is the same money.
+        # With its name or without, it is the same budget.
         wanted = [(ONLY, only, totals.get(only.name, totals.get("")), caps.get(only.name, caps.get("")))]
     else:
         for option, given in (("--budget-total", totals), ("--user-cap", caps)):
@@ -177,7 +182,7 @@ class ChargeTable:
         return tuple(one.name for one in self.budgets)
 
     def at(self, features: Mapping[str, Any], step: int) -> ChargeTable:
-        """The table for a user at a step, where budgets that do not count are charged nothing."""
+        """The table for a user at a step: budgets that do not count there are charged nothing."""
         if all(one.is_everywhere for one in self.budgets):
             return self
         here = tuple(one.is_at(features, step) for one in self.budgets)
@@ -187,7 +192,7 @@ class ChargeTable:
         return found
 
     def held(self, action: int, expected: Rows) -> list[tuple[int, int, int, int]]:
-        """Budget (by index), held, ceiling and expected thousandths of an action.
+        """Charges of an action: budget (by index), amount held, ceiling, and expected cost in thousandths.
 
         `expected` [budgets][actions] is in units of currency.
         """
@@ -210,12 +215,12 @@ def choose(
     left: Mapping[str, int],
     short: Callable[[], None] | None = None,
 ) -> Choice | None:
-    """Draw an action by probabilities [actions] from those that can be paid; None where none can.
+    """Draw an action by probabilities [actions] from those that can be paid; None if none can.
 
-    `expected` [budgets][actions] are expected costs. The probabilities of the actions that can be paid are rescaled to
-    sum to one, and these are the propensities. Where all of them are 0, the cheapest action is given. `short` is called
-    where an action that the plan gives cannot be paid. Plain numbers instead of arrays, because this runs once per
-    decision inside a transaction.
+    `expected` [budgets][actions] are expected costs in units of currency. The probabilities of the actions that can be
+    paid are rescaled to sum to one; these are the propensities. If all of them are 0, the cheapest action is given.
+    `short` is called if an action with positive probability cannot be paid. Plain numbers instead of arrays, because
+    this runs once per decision inside a transaction.
     """
     free = [left[one.name] for one in table.budgets]
     shares = [0.0] * len(table.labels)
@@ -248,7 +253,7 @@ def choose(
 
 
 def _drawn(shares: Sequence[float], uniform: float) -> int:
-    """The draw of `redenvelope.randomness.draw` for one row of plain numbers; never an action without probability."""
+    """`redenvelope.randomness.draw` for one row of plain numbers; never draws an action without probability."""
     reach, edge = uniform * sum(shares), 0.0
     for action, share in enumerate(shares):
         edge += share
@@ -258,17 +263,17 @@ def _drawn(shares: Sequence[float], uniform: float) -> int:
 
 
 def _cheapest(table: ChargeTable, places: Sequence[int]) -> int:
-    """The cheapest action by the first budget, then by the next."""
+    """The cheapest action by the first budget's ceiling; ties go to the next budget, then to the first action."""
     return min(places, key=lambda place: (table.ceilings[:, place].tolist(), place))
 
 
 Amounts = Mapping[str, Mapping[str, float]]
-"""The most that actions can cost, in units of currency, by budget ("" for budgets that are not named) and label."""
-_ROUNDING = 1e-4  # of a minor unit: amounts come out of single precision
+"""The most that actions can cost, in units of currency, by budget ("" for all unnamed budgets) and action label."""
+_ROUNDING = 1e-4  # of a minor unit, because amounts come from single precision
 
 
 def charge_table_of(plan: Plan, names: Sequence[str], amounts: Amounts | None, settings: ServeSettings) -> ChargeTable:
-    """The charges of a plan; `names` are those of its budgets in the ledger, `amounts` override what its log showed."""
+    """The charges of a plan. `names` are the ledger's names of its budgets; `amounts` override the costs in its log."""
     budgets = funded_budgets(plan, settings.minor_units)
     own = [one.name for one in budgets]
     if len(own) != len(names) or (len(own) > 1 and own != list(names)):
@@ -326,7 +331,7 @@ def _given(labels: Sequence[str], amounts: Mapping[str, float]) -> list[float]:
 
 
 def face_values(plan: Plan, budget: int = 0) -> list[float] | None:
-    """The face value of each action: its one cost in the log; None where costs vary."""
+    """The face value of each action, which is its constant cost in the log; None if costs vary."""
     found = [_face_values(member.source, budget) for member in plan.policy.members]
     if found[0] is not None:
         return found[0] if all(each == found[0] for each in found) else None
@@ -334,11 +339,11 @@ def face_values(plan: Plan, budget: int = 0) -> list[float] | None:
 
 
 _FEWEST_ROWS = 200
-"""Of an action: one that cost nothing on fewer may have been redeemed by nobody."""
+"""Rows of an action; with fewer, a constant cost of 0 may only mean that nobody redeemed it."""
 
 
 def constant_costs(plan: Plan) -> list[float] | None:
-    """The cost of each action, where every action always cost the same."""
+    """The cost of each action if every action always cost the same, else None."""
     effects = plan.record.audit.actions
     firm = all(one.rows >= _FEWEST_ROWS for one in effects)
     same = firm and all(one.cost.standard_error <= 1e-9 * abs(one.cost.estimate) for one in effects)

@@ -1,4 +1,4 @@
-"""Messages over HTTP: typed requests, answers, one shape for errors, and their translation to and from the ledger."""
+"""Messages over HTTP: typed requests and answers, one shape for errors, and conversion to and from ledger records."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class HoldAnswer(msgspec.Struct, frozen=True):
     """What is held for a decision, and until when."""
 
     amount: int | None
-    """Of the only column that is paid, in minor units; null where there are several: they do not add up."""
+    """The amount of the only column that is paid, in minor units; null if there are several, which do not add up."""
     amounts: dict[str, int]
     """By budget, each in its own unit."""
     units: dict[str, Unit]
@@ -186,7 +186,7 @@ def fingerprint(request: DecisionRequest, user: str) -> str:
 
 
 def feature_refusal(expected: ExpectedFeatures, faults: Sequence[FeatureFault]) -> ApiError:
-    """The error for features that are not those of the plan: the code and the remedy are those of the first."""
+    """The error for features that the plan does not expect; its code and remedy are those of the first fault."""
     said = [expected.described(one) for one in faults[:_MOST_FAULTS]]
     more = f" (and {len(faults) - _MOST_FAULTS} more)" if len(faults) > _MOST_FAULTS else ""
     return ApiError(422, faults[0].code, "; ".join(message for message, _ in said) + more, said[0][1])
@@ -200,7 +200,7 @@ def decision_query(
     past: Sequence[PastStep],
     budgets: Sequence[FundedBudget],
 ) -> DecisionQuery:
-    """The query to the plan with admitted features; a request that the plan cannot decide is refused."""
+    """The query to the plan, with checked features; a request that the plan cannot decide is refused."""
     last = plan.first_step + plan.steps - 1
     step = request.step if request.step is not None else (past[-1].step + 1 if past else plan.first_step)
     if step > last or step < plan.first_step:
@@ -211,7 +211,7 @@ def decision_query(
         raise ApiError(422, "invalid_request", message, "leave out the step, or send a step of the campaign")
     rows: list[dict[str, Any]] = []
     if plan.needs_history:
-        # Caps count what was given; only a state that contains past outcomes has to wait for them.
+        # Caps count actions that were given; only a state that contains past outcomes has to wait for them.
         needs_outcomes = plan.plan.policy.encoder.history is not None
         rows = [_past_row(one, step, budgets, needs_outcomes) for one in past if one.step < step]
     return DecisionQuery(user, step, features, rows, _mask(plan, request))
@@ -221,7 +221,7 @@ def _past_row(one: PastStep, step: int, budgets: Sequence[FundedBudget], needs_o
     if one.status is Status.OPEN and needs_outcomes:
         message = f"the decision at step {step} depends on the outcome of step {one.step}, which is still open"
         raise ApiError(409, "outcome_pending", message, "report its outcome, or wait until its hold expires")
-    # Budgets that count in some rows only may share the cost; whichever was charged has the amount.
+    # Budgets of the cost column that count in some rows only were charged the same cost or nothing: take the largest.
     costs = [one.spent.get(each.name, 0) / each.minor_units for each in budgets if each.measure == "cost"]
     return {"step": one.step, "action": one.action, "reward": one.reward or 0.0, "cost": max(costs, default=0.0)}
 
@@ -252,9 +252,9 @@ def _key(label: Any, plan: LoadedPlan) -> Any:
 
 
 def _paid(amounts: Mapping[str, int], measures: Mapping[str, str]) -> tuple[int | None, dict[str, Unit]]:
-    """The amount of the only column that is paid, or None; and the unit of each budget, given what each measures.
+    """The amount of the only column that is paid, or None, and the unit of each budget, given what each measures.
 
-    Budgets of the same column share its amount, and actions that are counted are no money.
+    Budgets of the same column share its amount; counted actions are not money.
     """
     units: dict[str, Unit] = {
         name: "actions" if measures.get(name, name) == COUNTED else "minor units" for name in amounts

@@ -1,4 +1,7 @@
-"""Monitoring: the campaign as the page shows it, changes as lines of a log, metrics for Prometheus, and readiness."""
+"""Monitoring: the campaign view behind the page, the log of changes, metrics for Prometheus, and the readiness probe.
+
+Everything is read from the ledger and the active plan when it is asked for; only counters live in the process.
+"""
 
 from __future__ import annotations
 
@@ -34,16 +37,16 @@ from redenvelope.serve.settings import ServeSettings
 Found = TypeVar("Found")
 _MOST_NOTES = 500
 _MOST_TOLD = 20
-"""Unknown features that are named in the log of the process."""
+"""The most unknown features that are named in the log of the process."""
 _LOG_ROWS, _LOG_BYTES = 500, 4 * 1024 * 1024
-"""Decisions that are read at a time; an answer of the log ends after so many bytes."""
+"""Decisions that are read at a time, and the bytes after which an answer of the log ends."""
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 def campaign_view(
     ledger: Ledger, active: ActivePlan, settings: ServeSettings, metrics: Metrics, alerts: Alerts, now: int
 ) -> dict[str, Any]:
-    """The campaign in plain data; amounts are in minor units, costs per user in units of currency."""
+    """The campaign as plain data; amounts are in minor units, costs per user in units of currency."""
     balances, tallies = {one.budget: one for one in ledger.balances()}, ledger.tallies()
     plan, names = active.plan, active.charges.names
     certificate, identity = plan.plan.certificate, ledger.identity()
@@ -89,7 +92,7 @@ def campaign_view(
 
 
 def _log_row(change: Change, counted: Container[str], epoch: str) -> dict[str, Any]:
-    """A change as a line of the log: a new decision with all that belongs to it, or what came of one."""
+    """A change as a row of the log: a new decision with all its fields, or the outcome or expiry of an earlier one."""
     row: dict[str, Any] = {"number": change.number, "epoch": epoch, "change": change.kind, "at": change.at}
     one = change.decided
     if not change.public_id:
@@ -118,14 +121,15 @@ def _log_row(change: Change, counted: Container[str], epoch: str) -> dict[str, A
 
 
 def _read(content: str) -> Any:
-    """JSON, or None where there is nothing, or nothing any more."""
+    """Decoded JSON, or None if the content is empty or was erased."""
     return msgspec.json.decode(content) if content else None
 
 
 def log_lines(ledger: Ledger, after: int, most: int, epoch: str = "") -> bytes:
-    """Changes with numbers above `after` as JSON lines: at most so many, and no more than an answer may hold.
+    """Changes with numbers above `after` as JSON lines: at most `most`, and at most as many as an answer may hold.
 
-    Numbers begin again where the ledger was restored: whoever has read on in another `epoch` is told from where.
+    Numbers start again after a restore: a reader who has read too far in another `epoch` gets an error that says from
+    which number to read on.
     """
     found, now = bytearray(), ledger.database.epoch
     shared = ledger.last_shared(epoch) if epoch else None
@@ -148,7 +152,7 @@ REQUEST_ID: ContextVar[str | None] = ContextVar("REQUEST_ID", default=None)
 
 
 class JsonLines(logging.Formatter):
-    """A record of the log as a line of JSON, with the id of the request that it is about."""
+    """Formats a log record as a line of JSON, with the id of the request it belongs to."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See logging."""
@@ -163,7 +167,7 @@ class JsonLines(logging.Formatter):
 
 
 class Metrics:
-    """The metrics of one service, in a registry of its own; balances and prices are read when they are scraped."""
+    """The metrics of one service, in a registry of its own; balances and prices are read at each scrape."""
 
     def __init__(self, ledger: Ledger, active: Callable[[], ActivePlan | None]) -> None:
         self._ledger, self._active = ledger, active
@@ -194,7 +198,7 @@ class Metrics:
         self._batches = Counter("redenvelope_batches", "Groups of decisions planned together.", registry=registry)
         self._batched = Counter("redenvelope_batched_decisions", "Decisions in those groups.", registry=registry)
         self._told: set[tuple[str, str]] = set()
-        # The library looks labels up under a lock, and takes longer than to count: these are few, and asked for often.
+        # Label lookups in the library take a lock and are slower than counting, so the few handles are cached.
         self._routes = cache(lambda route, status: (self._requests.labels(route, status), self._seconds.labels(route)))
         self._by_action = cache(self._decisions.labels)
         registry.register(self)
@@ -210,10 +214,10 @@ class Metrics:
         self._refusals.labels(code).inc()
 
     def wrong_features(self, expected: ExpectedFeatures, faults: Sequence[FeatureFault]) -> None:
-        """Count features of a request that the plan does not expect, and say so in the log once for each."""
+        """Count features that the plan does not expect, and log each kind of fault once."""
         for kind, count in collections.Counter((one.code, one.counted_as) for one in faults).items():
             self._wrong.labels(*kind).inc(count)
-        # The plan's own names are as many as they are; unknown names are chosen by callers.
+        # The plan limits the number of its own names; unknown names are chosen by callers, so their number is capped.
         unknown = _MOST_TOLD - sum(code == "unknown_feature" for code, _ in self._told)
         for one in faults:
             if (one.code, one.name) in self._told or (one.code == "unknown_feature" and unknown <= 0):
@@ -223,7 +227,7 @@ class Metrics:
             _LOG.warning("features of requests: %s; %s", *expected.described(one))
 
     def wrong_feature_counts(self) -> list[dict[str, Any]]:
-        """Features that the plan did not expect."""
+        """Counts of unexpected features, by code and name."""
         (found,) = self._wrong.collect()
         return [{**one.labels, "count": int(one.value)} for one in found.samples if one.name.endswith("_total")]
 
@@ -232,12 +236,12 @@ class Metrics:
         self._by_action(action).inc()
 
     def short(self) -> None:
-        """Count a decision in which an action that the plan gives could not be paid."""
+        """Count a decision in which an action with positive probability could not be paid."""
         self.short_decisions += 1
         self._short.inc()
 
     def sent(self, result: str) -> None:
-        """Count an alert for the webhook: delivered, failed or dropped."""
+        """Count an alert to the webhook by result: delivered, failed or dropped."""
         self._webhooks.labels(result).inc()
 
     def planned(self, decisions: int) -> None:
@@ -251,14 +255,14 @@ class Metrics:
         return {one.labels["code"]: int(one.value) for one in found.samples if one.name.endswith("_total")}
 
     def text(self) -> bytes:
-        """All metrics in the text format that Prometheus reads; amounts are integers, to the last unit."""
+        """All metrics in the Prometheus text format; amounts are exact integers."""
         balances, identity = self._ledger.balances(), self._ledger.identity()
         amounts = [line for name in ("total", "spent", "held", "left") for line in _amounts(name, balances)]
         amounts += _chain(identity)
         return generate_latest(self._registry) + "".join(f"{line}\n" for line in amounts).encode()
 
     def collect(self) -> Iterator[Metric]:
-        """Gauges of the prices now, for the registry."""
+        """Gauges of the current prices, for the registry."""
         active = self._active()
         if active is None:
             return
@@ -273,7 +277,7 @@ class Metrics:
 
 
 class _Registry(CollectorRegistry):
-    """Without the creation times of counters, which the library can switch off for a whole process only."""
+    """A registry without the creation times of counters, which the library can only switch off for a whole process."""
 
     def collect(self) -> Iterator[Metric]:
         for metric in super().collect():
@@ -282,7 +286,7 @@ class _Registry(CollectorRegistry):
 
 
 def _amounts(name: str, balances: Sequence[Balance]) -> Iterator[str]:
-    """A gauge of amounts, written as they are: the library writes floating-point numbers."""
+    """The lines of a gauge of amounts, written here because the library would write floating-point numbers."""
     yield f"# HELP redenvelope_budget_{name} Budget {name}, in minor units."
     yield f"# TYPE redenvelope_budget_{name} gauge"
     for one in balances:
@@ -291,7 +295,7 @@ def _amounts(name: str, balances: Sequence[Balance]) -> Iterator[str]:
 
 
 def _chain(identity: Mapping[str, str]) -> Iterator[str]:
-    """The last event of the ledger, and the head of its chain as a number, because every label is kept for ever."""
+    """The last event and the head of the hash chain, a number because Prometheus keeps every value of a label."""
     labels = f'{{ledger="{identity["ledger"]}",epoch="{identity["epoch"]}"}}'
     yield "# HELP redenvelope_ledger_events Events in the ledger."
     yield "# TYPE redenvelope_ledger_events gauge"
@@ -332,7 +336,7 @@ def _pacing(active: ActivePlan, settings: ServeSettings) -> dict[str, Any]:
 
 @lru_cache(maxsize=8)
 def _frontier(plan: Plan, own: int) -> list[dict[str, float | None]]:
-    """What other limits of one of the budgets would buy, as `reprice` would certify it, by rising limit."""
+    """The frontier of one budget: what other limits would buy, as `reprice` would certify it, in increasing order."""
     points = budget_points(plan, plan.certificate.budgets[own])
     return [{name: _finite(value) for name, value in asdict(point).items()} for point in points]
 
@@ -343,13 +347,13 @@ def _finite(value: float) -> float | None:
 
 _LOG = logging.getLogger("redenvelope.serve")
 _FRESH_SECONDS = 1.0
-"""How long a result is used: /readyz may be asked by anybody, as often as they like."""
+"""How long a result is reused, because anybody may ask /readyz, as often as they like."""
 _DEADLINE_SECONDS = 1.0
 
 
 class WriteProbe:
-    """Tries a durable write in a thread of its own, so that a disk that is full or a database that is locked is found
-    in time, and a long read delays nothing."""
+    """Tries a durable write in a separate thread, so that a full disk or a locked database is noticed in time and a
+    long read does not delay the answer."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -358,7 +362,7 @@ class WriteProbe:
         self._problem: str | None = None
 
     async def is_writable(self) -> bool:
-        """Whether a write that began at most a second ago has succeeded in time; the reason goes to the log."""
+        """Whether a write that began at most a second ago finished in time; why not goes to the log."""
         now = time.monotonic()
         if self._result is None or (self._result.done() and now - self._began > _FRESH_SECONDS):
             self._result, self._began = self._start(), now
@@ -392,10 +396,10 @@ class WriteProbe:
 
 
 def in_thread(work: Callable[[], Found], name: str) -> Future[Found]:
-    """Work in a thread of its own. Not a pool: when the process ends, it would wait for a thread that waits for the
+    """Run `work` in a daemon thread. Not in a pool: at exit, a pool would wait for a thread that is blocked by the
     database."""
     result: Future[Found] = Future()
-    result.set_running_or_notify_cancel()  # whoever stops waiting does not stop it
+    result.set_running_or_notify_cancel()  # cancelling the wait does not cancel the work
 
     def run() -> None:
         try:

@@ -1,9 +1,9 @@
-"""Pacing: the prices solved again from what is left, read off the plan's own ladder, moved no faster than is stated.
+"""Pacing: the price is solved again from what is left of the budget, on the plan's own ladder, in bounded steps.
 
-What is left per user, (total − spent − expected of open holds) / users still to come, is what the plan should now cost.
-The plan's belief of its cost is held against what was spent, so that a world that spends faster or slower than the log
-said asks for a place on the ladder that much lower or higher. With several budgets each has a target of its own, and
-the prices are those of the best mixture of the ladder's plans that keeps all targets.
+What is left per user, (total − spent − expected cost of open holds) / users still to come, is what the plan should now
+cost. The cost that the plan predicts is compared with what was spent; if users cost more or less than the log said, the
+target on the ladder is lowered or raised by that ratio. With several budgets each has its own target, and the prices
+are those of the mixture of the ladder's plans that has the greatest reward within all targets.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from redenvelope.serve.settings import PacingSettings
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a campaign is."""
+    """The state of a running campaign that pacing needs."""
 
     balances: tuple[Balance, ...]
     """Of the plan's budgets, in its order."""
@@ -37,18 +37,18 @@ class Progress:
 
 @dataclass(frozen=True)
 class Belief:
-    """What pacing believes of a budget, and why it did what it did; amounts are in units of currency."""
+    """The state of pacing for one budget, and the reason for its last step; amounts are in units of currency."""
 
     users_to_come: float
-    """Whole users, those at a later step in part."""
+    """Whole users; users who have some decisions behind them count in part."""
     free: float
-    """Total, less what was spent and what is expected of open holds."""
+    """Total, minus what was spent and the expected cost of open holds."""
     cost_ratio: float
-    """What users really cost beside what the plan's ladder says they do, lately."""
+    """Recent actual cost of users divided by the cost that the ladder predicts."""
     wanted: float | None
-    """What a user to come may cost."""
+    """What a user still to come may cost."""
     target: float
-    """Mean cost per user that the plan is asked for, by its own estimate; it moves towards wanted / cost_ratio."""
+    """Mean cost per user asked of the plan, in its own estimate; it moves towards wanted / cost_ratio."""
     why: str
 
     def as_dict(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class Belief:
 
 
 class Pacer:
-    """Keeps the prices of a running campaign. Ask `solve` every so many decisions."""
+    """Updates the prices of a running campaign; call `solve` after every `every` decisions."""
 
     def __init__(self, plan: Plan, settings: PacingSettings, audience: int, minor_units: Sequence[int]) -> None:
         self._settings, self._audience = settings, audience
@@ -73,20 +73,20 @@ class Pacer:
         self._mixer = PriceMixer(plan.ladder, plan.record.priced)
         self.pricing = plan.policy.pricing
         self.beliefs: tuple[Belief, ...] = ()
-        """Of every budget, in the plan's order."""
+        """One per budget, in the plan's order."""
 
     @property
     def every(self) -> int:
-        """Decisions between two solutions."""
+        """Decisions between two updates of the prices."""
         return self._settings.every or max(20, self._audience * self._steps // 500)
 
     @property
     def rows(self) -> int:
-        """Rows of prices that it may mix, at most."""
+        """The most rows of prices that it may mix."""
         return max(len(self._own.shares), self._mixer.rows)
 
     def solve(self, progress: Progress) -> bool:
-        """Look at the money again; whether the prices changed."""
+        """Update the beliefs, and the prices if the targets moved; returns whether the prices changed."""
         looks = [
             one.look(balance, progress.decided, self._audience)
             for one, balance in zip(self._budgets, progress.balances, strict=True)
@@ -101,7 +101,7 @@ class Pacer:
         return self._move(looks, [one.move(look) for one, look in zip(self._budgets, looks, strict=True)])
 
     def _begin(self, looks: Sequence[Look]) -> bool:
-        """The first price: the plan's own where that is what the money is for, else the place that costs so much."""
+        """The first price: the plan's own if that fits what is left per user, else the ladder's place that does."""
         near = 2 * self._settings.dead_band + 0.05
         if all(one.suits(look, near) for one, look in zip(self._budgets, looks, strict=True)):
             for one in self._budgets:
@@ -124,25 +124,25 @@ class Pacer:
 
 
 class Look(NamedTuple):
-    """What one look at a budget shows; amounts are in units of currency."""
+    """One reading of a budget; amounts are in units of currency."""
 
     to_come: float
     free: float
     ratio: float
     wanted: float | None
-    """What a user to come may cost; None where nobody comes."""
+    """What a user still to come may cost; None if nobody is to come."""
     asked: float
-    """What the plan should be asked to cost, by its own belief."""
+    """What the plan should cost per user, in its own estimate."""
 
 
 def users_to_come(audience: int, decided: Sequence[int], weights: FloatArray) -> float:
-    """How many users' worth of decisions is still to come: of each step [steps], by what it costs the plan."""
+    """How many users' worth of decisions is still to come; `weights` [steps] are the steps' shares of the cost."""
     left = np.maximum(audience - np.asarray(decided, dtype=np.float64), 0.0)
     return float((left * weights).sum())
 
 
 class Paced:
-    """A budget of a running campaign."""
+    """Pacing of one budget: its target, and how actual costs compare with predicted ones."""
 
     def __init__(self, plan: Plan, place: int, minor_units: int, settings: PacingSettings) -> None:
         self._settings, self._minor_units = settings, minor_units
@@ -154,15 +154,15 @@ class Paced:
         self._seen_decided = np.zeros(len(self._weights))
         self._costing, self._planning = _Ratio(), _Ratio()
         self.target: float | None = None
-        """Mean cost per user that the plan is asked for; None before the first look."""
+        """Mean cost per user asked of the plan; None before the first look."""
 
     @property
     def aim(self) -> float:
-        """The target, or what the plan costs by itself."""
+        """The target, or before there is one the plan's own cost."""
         return self.own_cost if self.target is None else self.target
 
     def look(self, balance: Balance, decided: Sequence[int], audience: int) -> Look:
-        """What is left for whom, and what that asks of the plan."""
+        """What is left, how many users it is for, and what the plan should therefore cost."""
         costing, planning = self._ratios(balance, decided)
         ratio = costing * planning
         expected = balance.expected_thousandths / THOUSANDTHS * costing
@@ -174,27 +174,27 @@ class Paced:
         return Look(to_come, free, ratio, wanted, min(max(wanted / ratio, self._range[0]), self._range[1]))
 
     def suits(self, look: Look, near: float) -> bool:
-        """Whether the plan's own price is right for what is left; more than a slack budget needs is right too."""
+        """Whether the plan's own price fits what is left; with a slack budget, more money than needed fits too."""
         if self.own_cost <= 0:
             return self._slack
         change = look.asked / self.own_cost - 1
         return abs(change) <= near or (self._slack and change > 0)
 
     def is_within(self, look: Look, band: float) -> bool:
-        """Whether the target is near enough to what it should be."""
+        """Whether the target is within `band` of what it should be."""
         return abs(self._change(look)) <= band
 
     def begin(self, look: Look) -> str:
-        """Take what is asked at once; why."""
+        """Set the target to what is asked; returns the reason."""
         self.target = look.asked
         return f"{look.wanted or 0.0:.4g} per user is left to spend; the plan was made for {self.own_cost:.4g}"
 
     def move(self, look: Look) -> str:
-        """Move towards what is asked, by a bounded step; why."""
+        """Move the target towards what is asked, by a bounded step; returns the reason."""
         before, step = self.aim, self._settings.largest_step
         if self.is_within(look, self._settings.dead_band):
             return f"the target is within {self._settings.dead_band:.0%} of what it should be"
-        least = self._range[1] * 1e-3  # from a target of nothing, a share of it would never get away
+        least = self._range[1] * 1e-3  # from a target of 0, a relative step would stay at 0
         self.target = min(max(look.asked, before * (1 - step)), max(before * (1 + step), least))
         bounded = "" if self.target == look.asked else f", moved by at most {step:.0%} at once"
         costs = before * look.ratio
@@ -204,13 +204,13 @@ class Paced:
         return look.asked / self.aim - 1 if self.aim > 0 else float(look.asked > 0)
 
     def _ratios(self, balance: Balance, decided: Sequence[int]) -> tuple[float, float]:
-        """What closed decisions cost beside what was expected of them, and what is expected of decisions beside what
-        the ladder says of the target: the ladder was measured on other users than those who come."""
+        """Actual over expected cost of closed decisions, and expected cost of decisions over the ladder's cost at the
+        target. The second differs from 1 because the ladder was measured on other users than those who come."""
         memory = max(self._settings.memory_share * balance.total, 1.0)
         prior = max(self._settings.prior_share * balance.total, 1.0)
         counts = balance.measure == COUNTED
         closed = balance.spent if counts else balance.closed_thousandths / THOUSANDTHS
-        # What is counted costs what it counts: there is nothing to be wrong about.
+        # The cost of a counted action is known exactly.
         costing = 1.0 if counts else self._costing.seen(balance.spent, closed, memory, prior)
         now = np.asarray(decided, dtype=np.float64)
         planned = float(((now - self._seen_decided) * self._weights).sum()) * self.aim * self._minor_units
@@ -220,14 +220,14 @@ class Paced:
 
 
 class _Ratio:
-    """Two sums that grow, and their ratio lately: older growth is forgotten, and a prior says 1."""
+    """The ratio of the recent growth of two sums: older growth decays exponentially, and a prior pulls it towards 1."""
 
     def __init__(self) -> None:
         self.before = (0.0, 0.0)
         self._sums = (0.0, 0.0)
 
     def seen(self, one: float, other: float, memory: float, prior: float) -> float:
-        """The ratio of one to the other now; both are given as they stand."""
+        """The current ratio of one to the other; both are given as running totals."""
         growth = (one - self.before[0], other - self.before[1])
         self.before = (one, other)
         decay = float(np.exp(-max(growth[1], 0.0) / memory))
@@ -236,9 +236,9 @@ class _Ratio:
 
 
 def _step_weights(plan: Plan, place: int) -> FloatArray:
-    """Share of a user's cost of a budget that each step has, by the plan, [steps].
+    """Share of each step in a user's cost of a budget, by the plan, [steps].
 
-    Equal shares of the steps in which it counts, where that was not looked at.
+    Without a record of costs by step: equal shares for the steps in which the budget counts.
     """
     steps, first = plan.policy.specification.steps, plan.policy.encoder.first_step
     charges = plan.policy.source.charges
@@ -259,18 +259,19 @@ def _step_weights(plan: Plan, place: int) -> FloatArray:
     return np.asarray(counts / counts.sum()) if counts.any() else np.full(steps, 1 / steps)
 
 
-# A penalty, in spreads of the reward for a budget's unit, that keeps mixtures within the targets wherever plans can.
+# The penalty for exceeding a target, in spreads of the reward per unit of budget: it keeps mixtures within the targets
+# wherever plans can.
 _FINE = 1e4
 _LEAST_SHARE = 1e-6
 
 
 class PriceMixer:
-    """From what a plan should cost to the prices that it then pays.
+    """Turns target costs into the prices at which the plan has those costs.
 
-    The rungs of a ladder stand in the order of one budget's cost: there a target is a place on the ladder. Several
-    costs have no such order. Their targets are met by the mixture of greatest reward among the plans that were priced
-    for tighter and wider budgets, all together and each alone, so that every budget's price moves by itself; of a plan
-    that does not know them, the rungs are mixed.
+    The rungs of a ladder are ordered by the cost of one budget, so one target is a place on the ladder. Several costs
+    have no such order: their targets are met by the mixture of greatest reward among the plans that were priced for
+    tighter and wider budgets, all together and each alone, so that the price of each budget can move by itself. A plan
+    without such a record mixes the rungs instead.
     """
 
     def __init__(self, ladder: Ladder, priced: Sequence[PricedPlan] = ()) -> None:
@@ -283,11 +284,11 @@ class PriceMixer:
 
     @property
     def rows(self) -> int:
-        """Rows of prices that are mixed, at most: one more plan than there are budgets."""
+        """The most rows of prices in a mixture, which has at most one more plan than there are budgets."""
         return len(self._plans.outcomes) * max(len(column) for column in self._columns)
 
     def at(self, costs: FloatArray) -> Pricing:
-        """The prices at which a user costs each budget so much, [budgets]."""
+        """The prices at which the mean cost per user of each budget is `costs` [budgets]."""
         if len(costs) == 1:
             return self._ladder.pricing(place_for(self._ladder, float(costs[0])))
         most, rewards = np.abs(self._plans.costs).max(axis=1), self._plans.rewards
@@ -302,7 +303,7 @@ class PriceMixer:
 
 
 def place_for(ladder: Ladder, cost: float, budget: int = 0) -> Place:
-    """The place on a ladder whose plan costs so much a user, mixed of two rungs; its ends where it is beyond them."""
+    """The place on a ladder, between two rungs, whose plan costs `cost` per user; an end of the ladder if beyond it."""
     costs = np.maximum.accumulate(ladder.means[1 + budget])
     if cost <= costs[0]:
         return Place(0)

@@ -1,8 +1,8 @@
-"""The server process: its socket, its signals, a graceful shutdown, and connections within limits.
+"""The server process: its socket, its signals, its graceful shutdown, and limits on connections.
 
-uvicorn parses and answers requests. `LimitedConnection` adds what it has no limits for before anybody asks who a client
-is: the size and the number of headers, requests sent ahead, connections, and the time to send a request and to read an
-answer.
+uvicorn parses requests and sends answers. `LimitedConnection` adds limits that uvicorn lacks and that apply before a
+client is authenticated: the size and number of headers, pipelined requests, connections, and the time to send a
+request and to read an answer.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from redenvelope.serve.settings import Limits
 
 CHECKS_PER_SECOND = 2
 _OWN_FILES = 64
-"""Files that the process opens beside connections: the ledger, the plan, programs."""
+"""File descriptors that the process needs besides connections: for the ledger, the plan, programs."""
 _LARGEST_FRAME = 2
-"""How many times its largest body a request may be, with the frames of its chunks."""
+"""The largest request, chunk framing included, as a multiple of the largest body."""
 _PIECE_BYTES = 16 * 1024
 _GRACE_SECONDS = 1.0
-"""The application answers late bodies first, in words."""
+"""Time for the application to answer a late body with an error message before the connection is closed."""
 _MALFORMED = ApiError(400, "invalid_http", "the request is not valid HTTP/1.1", "send a valid request")
 _PIPELINED = ApiError(400, "pipelined", "too many requests were sent ahead", "wait for an answer, or send batches")
 _ENDLESS = ApiError(413, "too_large", "the request does not end", "send smaller requests")
@@ -64,12 +64,12 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 def run(app: ASGIApp, service: Service, opened: socket.socket, started: Callable[[], None]) -> None:
-    """Serve until SIGTERM or SIGINT; then accept no new requests, answer the pending ones, and return."""
+    """Serve until SIGTERM or SIGINT; then accept no new requests, answer pending ones, and return."""
     server = Server(new_config(app, service), service, started)
     with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
         runner.run(server.serve(sockets=[opened]))
     if service.is_stuck:
-        # A process ends only after all of its threads, and these wait for the database.
+        # A process ends only after all of its threads, and some still wait for the database.
         _LOG.error("the ledger did not answer before the shutdown; its last commands may or may not be recorded")
         os._exit(2)
     if not server.started:
@@ -94,7 +94,7 @@ def new_config(app: ASGIApp, service: Service) -> uvicorn.Config:
 
 
 class Server(uvicorn.Server):
-    """Ends with exit code 0 on SIGTERM and SIGINT, and loads the plan and the tokens again on SIGHUP."""
+    """Exits with code 0 on SIGTERM and SIGINT, and reloads the plan and the tokens on SIGHUP."""
 
     def __init__(self, config: uvicorn.Config, service: Service, started: Callable[[], None]) -> None:
         super().__init__(config)
@@ -106,7 +106,7 @@ class Server(uvicorn.Server):
         """Start the service first, so that errors of the plan and the ledger are reported; stop it at the end."""
         await require_limits_hold()
         try:
-            if threading.current_thread() is threading.main_thread():  # until then it would end the process
+            if threading.current_thread() is threading.main_thread():  # SIGHUP would otherwise end the process
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._swap)
             await self._service.start()
             await super().serve(sockets)
@@ -158,7 +158,7 @@ class Server(uvicorn.Server):
             self._swapping = asyncio.ensure_future(self._swap_as_wanted())
 
     async def _swap_as_wanted(self) -> None:
-        """Load the plan once it is started; once more where that was wanted meanwhile, however often."""
+        """Reload the plan once the server is started, and once more if another reload was requested meanwhile."""
         while self._wants_swap:
             while not (self.started or self.should_exit):
                 await asyncio.sleep(0.05)
@@ -170,7 +170,7 @@ class Server(uvicorn.Server):
 
 
 def _connection(service: Service) -> Any:
-    """What uvicorn calls for each new connection."""
+    """The factory that uvicorn calls for each new connection."""
     return partial(LimitedConnection, limits=service.settings.limits, refused=service.metrics.refused)
 
 
@@ -184,7 +184,7 @@ def _has_uvloop() -> bool:
 
 @contextmanager
 def serving(service: Service, tokens: Tokens | None = None) -> Iterator[int]:
-    """Serve in a thread on a free port of this machine, which is given, until the block ends; then shut down.
+    """Serve in a thread on a free port of this machine, which is yielded; shut down when the block ends.
 
     For demonstrations and tests.
     """
@@ -214,7 +214,7 @@ def serving(service: Service, tokens: Tokens | None = None) -> Iterator[int]:
         opened.close()
 
 
-# Connections: what uvicorn has no limits for.
+# Connections: the limits that uvicorn lacks.
 
 
 def most_connections(limits: Limits) -> int:
@@ -226,7 +226,7 @@ def most_connections(limits: Limits) -> int:
 
 
 class LimitedConnection(HttpToolsProtocol):
-    """A connection of uvicorn within limits. `check` is called regularly and enforces those on time."""
+    """A connection of uvicorn with limits; `check` is called regularly and enforces those on time."""
 
     def __init__(self, *given: Any, limits: Limits, refused: Callable[[str], None], **named: Any) -> None:
         super().__init__(*given, **named)
@@ -234,31 +234,31 @@ class LimitedConnection(HttpToolsProtocol):
         self._most_connections = most_connections(limits)
         self._refusal = _MALFORMED
         self._head_bytes: int | None = 0
-        """Received of a head that is not complete; None between the end of a head and the next request."""
+        """Bytes received of an incomplete head; None between the end of a head and the next request."""
         self._request_bytes = 0
-        """Received of a request that is not complete, with everything that is passed over."""
+        """Bytes received of an incomplete request, with everything that the parser skips."""
         self._frame_bytes = 0
-        """Received since the last part of a body."""
+        """Bytes received since the last part of a body."""
         self._answering: RequestResponseCycle | None = None
         self._reading_since: float | None = None
         self._unsent_since: float | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """See asyncio; a connection too many is answered and closed at once."""
+        """See asyncio; a connection above the limit is refused and closed at once."""
         super().connection_made(transport)
         self._reading_since = self.loop.time()
         if len(self.connections) > self._most_connections:
             self._refuse(_FULL)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio; uvicorn tells only the last of several requests, and the first would write to nobody."""
+        """See asyncio; uvicorn marks only the last request as disconnected, so mark the one being answered."""
         if self._answering is not None:
             self._answering.disconnected = True
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse piece by piece; count what belongs to a head, because the parser keeps a header of any size, and what
-        is between and after chunks: it passes over their extensions, and keeps the headers after them."""
+        """Parse in pieces and count the bytes of heads, because the parser keeps a header of any size, and the bytes
+        between and after chunks, because it skips chunk extensions and keeps trailers."""
         for first in range(0, len(data), _PIECE_BYTES):
             if self.transport.is_closing():
                 return
@@ -278,12 +278,12 @@ class LimitedConnection(HttpToolsProtocol):
         return framed or self._request_bytes > _LARGEST_FRAME * self._limits.batch_bytes
 
     def on_body(self, body: bytes) -> None:
-        """Some of a body."""
+        """Part of a body arrived."""
         self._frame_bytes = 0
         super().on_body(body)
 
     def on_message_begin(self) -> None:
-        """A request begins, perhaps in the middle of what was received."""
+        """A request begins, perhaps in the middle of received data."""
         super().on_message_begin()
         if self._head_bytes is None:
             self._head_bytes = 0
@@ -314,18 +314,18 @@ class LimitedConnection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """The answer is given; what is left of the body is not kept with the connection."""
+        """The answer is sent; drop the unread rest of the body, which would otherwise stay with the connection."""
         self._answering = self.pipeline[-1][0] if self.pipeline else None
         if not self.pipeline:
             self.cycle.body = bytearray()
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse a request that could not be parsed, in the shape of all errors."""
+        """Refuse a request that could not be parsed, with the common shape of errors."""
         self._refuse(self._refusal)
 
     def check(self, now: float) -> int:
-        """Close the connection of a client that takes too long; the bytes that it still has to read."""
+        """Close the connection if the client is too slow; returns the bytes that the client has yet to read."""
         unsent = self.transport.get_write_buffer_size()
         if not unsent:
             self._unsent_since = None
@@ -346,7 +346,7 @@ class LimitedConnection(HttpToolsProtocol):
         self.transport.abort()
 
     def _stop(self, refusal: ApiError) -> None:
-        """End parsing: uvicorn then calls `send_400_response`."""
+        """Stop parsing: uvicorn then calls `send_400_response`."""
         self._refusal = refusal
         raise ValueError(refusal.message)
 
@@ -354,7 +354,7 @@ class LimitedConnection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._refused(error.code)
-        if self.cycle is None or self.cycle.response_complete:  # else it would be read as the answer to another request
+        if self.cycle is None or self.cycle.response_complete:  # else it would look like another request's answer
             body = msgspec.json.encode(error.content())
             status = HTTPStatus(error.status)
             head = f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
@@ -369,8 +369,8 @@ class LimitedConnection(HttpToolsProtocol):
 
 
 async def require_limits_hold() -> None:
-    """Try the limits on connections that lead nowhere. They depend on parts of uvicorn that its documentation does not
-    promise: with a release that has changed them it would serve, but without some of the limits."""
+    """Test the limits on connections without a client. They use internals of uvicorn, so a new release may break some
+    of them without an error; then refuse to serve."""
     heard: list[str] = []
     silent = logging.Logger("silent", logging.CRITICAL)
     config = uvicorn.Config(_hears, ws="none", lifespan="off", log_config=None, access_log=False)
@@ -388,7 +388,7 @@ async def require_limits_hold() -> None:
             answering = made._answering
             made.connection_lost(None)
             lost = lost and (answering is None or answering.disconnected)
-        await asyncio.sleep(0)  # those that were being answered hear that nobody listens
+        await asyncio.sleep(0)  # requests in progress learn that their connection is lost
     except (AttributeError, TypeError) as error:
         problem, lost = str(error), False
     if heard != ["headers_too_large", "headers_too_large", "pipelined", "too_large"] or not lost:
@@ -403,7 +403,7 @@ async def _hears(scope: Any, receive: Any, send: Any) -> None:
 
 
 class _Nowhere(asyncio.Transport):
-    """The wire of a connection without a client."""
+    """A transport that leads nowhere."""
 
     closed = False
 
@@ -424,7 +424,7 @@ class _Nowhere(asyncio.Transport):
 
 
 def check_connections(connections: Iterable[LimitedConnection], now: float, most_unsent: int) -> None:
-    """Enforce the limits on time, and on what all clients together have not read: the largest answers go first."""
+    """Enforce the time limits, and the limit on unread bytes of all clients together, by closing the largest first."""
     unsent = sorted(((one.check(now), place, one) for place, one in enumerate(connections)), reverse=True)
     total = sum(size for size, _, _ in unsent)
     for size, _, one in unsent:

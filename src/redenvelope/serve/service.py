@@ -1,4 +1,9 @@
-"""The service: pending requests are planned in groups, held in the ledger, settled, expired and paced."""
+"""The service between HTTP and the ledger: it decides for users, records outcomes, expires holds and paces prices.
+
+Requests that are pending at the same time form a group, at most one per user. A group is planned together in one thread
+and submitted to the ledger, where each action is drawn and its amount held inside a transaction. An answer leaves once
+its hold is durable; meanwhile the next group is planned.
+"""
 
 from __future__ import annotations
 
@@ -144,18 +149,18 @@ class Service:
         self._begin(self._verify_forever())
 
     async def _note(self, active: ActivePlan) -> None:
-        """Record what the plan is, so that the log can be read without it."""
+        """Record the plan's labels, features and rules, so that the log of decisions can be read without the plan."""
         await asyncio.wrap_future(self._writer.submit([PlanNote(self.clock(), active.described())]))
 
     def _tell_capacity(self) -> None:
-        """How many users can wait at once: with fewer than the audience, holds may starve the campaign."""
+        """Log how many users can have an open hold at once; warn if fewer than the audience: holds may starve it."""
         assert self.active is not None
         for users, said in capacity(self.active, self.ledger.balances(), self.settings):
             few = self.settings.audience is not None and users < self.settings.audience
             _LOG.log(logging.WARNING if few else logging.INFO, "%s", said)
 
     async def stop(self) -> None:
-        """Answer pending requests, then close the ledger; each takes no longer than an answer may."""
+        """Answer pending requests, then close the ledger; each of the two takes at most `answer_seconds`."""
         self._stopping = True
         seconds = self.settings.limits.answer_seconds
         ends = time.monotonic() + seconds
@@ -248,8 +253,8 @@ class Service:
         return active.plan.sha256
 
     def _load(self, folder: Path) -> tuple[ActivePlan, list[Fund]]:
-        """Load a plan, give back what compiling it took, and have the garbage collector pass over what stays: it would
-        halt everything for a tenth of a second to look through it, again and again."""
+        """Load a plan, return the memory that compiling took, and exclude what stays from garbage collection, which
+        would halt the process for a tenth of a second each time."""
         loaded = load_active_plan(folder, self._budgets, self._amounts, self.settings, self.ledger.seed)
         gc.unfreeze()
         give_back()
@@ -257,7 +262,7 @@ class Service:
         return loaded
 
     def _require_same(self, funds: Sequence[Fund]) -> None:
-        """Refuse a plan whose budgets measure something else: amounts in the ledger keep their meaning."""
+        """Refuse a plan with a budget that measures something else: amounts in the ledger keep their meaning."""
         for one, other in zip(self._budgets, funds, strict=True):
             if (one.budget, one.measure) != (other.budget, other.measure):
                 raise UsageError(f"budget {one.budget!r} of the running campaign measures something else in this plan")
@@ -275,7 +280,7 @@ class Service:
             return dict.fromkeys(list(paid.values())[:1], outcome.amount)
         named = () if self.active is None else self.active.plan.plan.certificate.budgets
         if len(self._budgets) == len(named) == 1 and set(outcome.amount) == {named[0].name}:
-            # The plan's own name of the same money.
+            # The plan's own name of the same budget.
             return dict.fromkeys([self._budgets[0].budget], *outcome.amount.values())
         unknown = set(outcome.amount) - {fund.budget for fund in self._budgets}
         if unknown:
@@ -284,7 +289,7 @@ class Service:
         return outcome.amount
 
     async def _decide_forever(self) -> None:
-        """Plan one group of pending requests after the other, while earlier groups are committed."""
+        """Plan pending requests group by group, while earlier groups are committed."""
         while True:
             await self._wake.wait()
             if self._has_company:
@@ -343,7 +348,7 @@ class Service:
         for (one, _), result in zip(holds, results, strict=True):
             try:
                 self._conclude(one, result)
-            except Exception:  # it is recorded, and the others of its group are answered all the same
+            except Exception:  # the decision is recorded, and the rest of the group must be answered
                 _LOG.exception("an answer could not be written")
                 self._answer(one, self._counted(_unanswerable()))
         self._since_paced += len(holds)
@@ -358,7 +363,7 @@ class Service:
             return
         assert isinstance(result, Refused)
         if result.refusal is Refusal.STEP_TAKEN and one.request.step is None and one.tries < _MOST_TRIES:
-            # Another process has decided this step of the user meanwhile: plan for the next step.
+            # Another process has decided this step of the user in the meantime: plan for the next step.
             one.tries += 1
             self._in_flight.pop(one.user, None)
             self._pending.append(one)
@@ -394,16 +399,16 @@ class Service:
             _LOG.warning("the prices were not updated: %s", error)
 
     async def _expire_holds_forever(self) -> None:
-        """Expire the holds whose time is over, once per second."""
+        """Expire the holds that are due, once per second."""
         while True:
             await asyncio.sleep(_EXPIRE_SECONDS)
             try:
                 await asyncio.wrap_future(self._writer.submit([Expire(self.clock())]))
-            except Exception as error:  # whatever it is, the next ones have to expire
+            except Exception as error:  # whatever the error, later holds must still expire
                 _LOG.warning("holds could not expire: %s", error)
 
     async def _watch_forever(self) -> None:
-        """Look for what operators have to know, once per second."""
+        """Update the alerts once per second."""
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             try:
@@ -417,7 +422,7 @@ class Service:
             self.alerts.look(self.active, balances, self.settings, short, self.ledger.unpaid)
 
     async def _verify_forever(self) -> None:
-        """Verify the ledger from time to time, in a thread of its own."""
+        """Verify the ledger every `verify_seconds`, in a separate thread."""
         while True:
             await asyncio.sleep(self.settings.verify_seconds)
             try:
@@ -426,7 +431,7 @@ class Service:
                 _LOG.warning("the ledger could not be verified: %s", error)
 
     async def read(self, work: Callable[[], Found]) -> Found:
-        """Read from the ledger in a thread of its own, so that decisions do not wait."""
+        """Read from the ledger in a separate thread, so that decisions do not wait."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._reader, work)
         except LedgerError as error:
@@ -480,7 +485,7 @@ def plan_group(
     now: int,
     metrics: Metrics,
 ) -> PlannedGroup:
-    """Load the users' pasts, and plan for a group of requests together; a group has one request per user."""
+    """Read the users' past steps from the ledger, and plan for a group of requests together, one request per user."""
     pasts, known = ledger.pasts([one.user for one in group], [one.request.request_id for one in group])
     found = PlannedGroup([], [])
     asked: list[tuple[PendingRequest, DecisionQuery]] = []
@@ -512,7 +517,7 @@ def plan_group(
 def _distributions(
     plan: LoadedPlan, pricing: Pricing, asked: Sequence[DecisionQuery]
 ) -> list[ActionDistribution | ApiError]:
-    """The probabilities for each request; those that cannot be encoded are left out before the others are planned."""
+    """The action probabilities of each request, or its error if it cannot be encoded or planned."""
     states = _each(plan.encode, asked)
     places = [place for place, state in enumerate(states) if not isinstance(state, ApiError)]
     proposed = _each(
@@ -523,7 +528,7 @@ def _distributions(
 
 
 def _each(work: Callable[[Sequence[Any]], Iterable[Any]], asked: Sequence[Any]) -> list[Any]:
-    """What `work` finds for all together; where one of them fails, for one after the other, with an error for each."""
+    """The results of `work` on all together; if that fails, on each alone, with an error for each that fails."""
     try:
         return list(work(asked)) if asked else []
     except ModelError as error:
@@ -539,7 +544,7 @@ def _hold(
     metrics: Metrics,
     planned: tuple[DecisionQuery, ActionDistribution] | None = None,
 ) -> Hold:
-    """The command; `planned` is None for a request that was decided before."""
+    """The hold command of a request; `planned` is None if the ledger already knows the request id."""
     step, prices, features, state, holdout = 0, "[]", "{}", "", False
     draw: Callable[[Mapping[str, int]], Choice | None] = _no_draw
     if planned is not None:

@@ -36,9 +36,9 @@ class Limits:
     body_seconds: float = 10.0
     """For the headers of a request, and again for its body."""
     bodies_bytes: int = 8 * 1024 * 1024
-    """Of all requests that are being answered."""
+    """Of all requests in progress."""
     unsent_bytes: int = 16 * 1024 * 1024
-    """Of all answers that clients have not read yet."""
+    """Of all answers that clients have not yet read."""
     write_seconds: float = 30.0
     """Until a client has read its answer."""
     answer_seconds: float = 20.0
@@ -63,9 +63,9 @@ class PacingSettings:
     largest_step: float = 0.1
     """The target changes by at most this share at a time."""
     prior_share: float = 0.02
-    """The weight of the plan's expected costs, as a share of the campaign."""
+    """The weight of the prior that users cost what the plan expects, as a share of the total."""
     memory_share: float = 0.1
-    """Costs are forgotten over this share of the campaign, because they drift."""
+    """Older costs decay over this share of the total, because costs drift."""
 
     def __post_init__(self) -> None:
         if self.every is not None and self.every < 1:
@@ -80,23 +80,23 @@ class ServeSettings:
 
     mode: Mode = "strict"
     hold_milliseconds: int = 7 * 24 * 3_600 * 1_000
-    """Until a hold expires."""
+    """Time until a hold expires."""
     minor_units: int = 100
     """Per unit of currency."""
     overbook_margin: float = 0.25
-    """Held above the expected cost in `overbook`, as a share of it."""
+    """What `overbook` holds above the expected cost, as a share of it."""
     audience: int | None = None
-    """The number of users that the budget is for; without it, the prices stay as they are."""
+    """The number of users that the budget is for; without it, there is no pacing."""
     batch: int = 256
     """The most decisions that are planned together."""
     wrong_features: WrongFeatures = "refuse"
-    """Refused by default: whoever is decided for by other features than theirs gets what is meant for somebody else,
-    and the next log says that it was meant for them. A refusal is seen with the first request, a count by who looks."""
+    """Refused by default: a user decided for with wrong features gets what is meant for somebody else, and the next log
+    records it as meant for them. A refusal shows with the first request, a count only to those who look."""
     verify_seconds: float = 3_600.0
     """Between two verifications of the ledger while it is served."""
     limits: Limits = field(default_factory=Limits)
     pacing: PacingSettings | None = field(default_factory=PacingSettings)
-    """None: the prices stay as they are."""
+    """None: no pacing."""
 
     def __post_init__(self) -> None:
         if self.mode not in ("strict", "overbook"):

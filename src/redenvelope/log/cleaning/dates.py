@@ -14,15 +14,15 @@ from redenvelope.log.tables import kind_of, plain
 
 _CLOCK = r"(?:(?:[T ]|,? +)(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?)?"
 _ISO = rf"^(\d{{4}})[-/](\d{{1,2}})[-/](\d{{1,2}}){_CLOCK} ?(Z|UTC|[+-]\d{{2}}:?\d{{2}})?$"
-_DOTTED = rf"^(\d{{1,2}})\.(\d{{1,2}})\.(\d{{4}}){_CLOCK}$"  # day first, wherever dots are written
-_SLASHED = r"^\d{1,2}/\d{1,2}/\d{4}(?: .*)?$"  # nobody but its writer knows whether the day or the month comes first
+_DOTTED = rf"^(\d{{1,2}})\.(\d{{1,2}})\.(\d{{4}}){_CLOCK}$"  # with dots, the day always comes first
+_SLASHED = r"^\d{1,2}/\d{1,2}/\d{4}(?: .*)?$"  # ambiguous: the day or the month may come first
 _MONTH = r"^\d{4}-(?:\d{2}|W\d{2}|Q[1-4])$"
 
 
 def read_times(values: pl.Series) -> pl.Series | None:
-    """Moments as whole numbers that grow with time [rows], null where a value is none; None where none can be.
+    """Times as integers that increase with time [rows], null if a value is none; None if the column cannot hold times.
 
-    Dates and times, text as ISO 8601 or with the day first and dots, and numbers such as seconds since 1970.
+    Reads dates and times, text as ISO 8601 or with dots and the day first, and numbers such as seconds since 1970.
     """
     kind = kind_of(values.dtype)
     if kind in ("integer", "number"):
@@ -40,9 +40,9 @@ def read_times(values: pl.Series) -> pl.Series | None:
 
 
 def is_calendar(text: pl.Series) -> bool:
-    """Whether a column of text holds dates, times, months or weeks of the calendar and nothing else."""
+    """Whether a text column holds only dates, times, months or weeks."""
     filled = text.drop_nulls()
-    # The first few rule out nearly every column; dates that no calendar has (2024-02-31) are labels like any other.
+    # The first values rule out nearly every other column; impossible dates (2024-02-31) are ordinary labels.
     pattern = "|".join((_ISO, _DOTTED, _SLASHED, _MONTH))
     if not len(filled) or not filled.head(20).str.contains(pattern).all():
         return False
@@ -52,7 +52,7 @@ def is_calendar(text: pl.Series) -> bool:
 
 
 def _moments(text: pl.Series) -> pl.Series:
-    """Microseconds since 1970, null where a text is no moment, [texts]."""
+    """Microseconds since 1970, null if a text is not a time, [texts]."""
     iso = _written(text, _ISO, ("year", "month", "day"))
     dotted = _written(text, _DOTTED, ("day", "month", "year"))
     return iso.zip_with(iso.is_not_null(), dotted)
@@ -81,9 +81,9 @@ def _written(text: pl.Series, pattern: str, order: tuple[str, str, str]) -> pl.S
 
 # Relative dates: the weekday of a decision, and the days from other dates to it.
 #
-# A date itself is useless as a feature: training never saw future ones. A derived feature is named after its dates
-# (`sent_at_weekday`, `registered_on_days_before_sent_at`), so that users to decide for may have either the dates or
-# the features, and both give the same states.
+# A date itself is useless as a feature, because training never saw future dates. A derived feature is named after its
+# dates (`sent_at_weekday`, `registered_on_days_before_sent_at`), so users to decide for may have either the dates or
+# the features; both give the same states.
 
 
 _WEEKDAY, _DAYS = "_weekday", "_days_before_"
@@ -95,8 +95,8 @@ _THURSDAY = 3  # 1970-01-01
 def with_relative_dates(
     frame: pl.DataFrame, time: str | None, vague: Collection[str], findings: Findings
 ) -> pl.DataFrame:
-    """A log's table with what its dates tell of a decision in their place, as far as it is told when a decision was
-    made: by the column of times, or by the only date that changes within users. Vague ones are left as they are."""
+    """A log's table with relative features in place of its dates, if the time of a decision is known: from the time
+    column, or from the only date that changes within users. Vague dates stay as they are."""
     dates = [name for name, dtype in frame.schema.items() if kind_of(dtype) == "date" and name not in (*vague, *ROLES)]
     now = time if time in frame.columns else _moment(frame, dates)
     if now is None or _moments_or_none(column(frame, now)) is None:
@@ -114,7 +114,7 @@ def with_relative_dates(
 
 
 def _moment(frame: pl.DataFrame, dates: list[str]) -> str | None:
-    """The one date that changes within users, if there is one."""
+    """The only date that changes within users, if there is exactly one."""
     if "user" not in frame.columns:
         return None
     users = column(frame, "user")
@@ -124,7 +124,7 @@ def _moment(frame: pl.DataFrame, dates: list[str]) -> str | None:
 
 
 def dates_of(name: str) -> frozenset[str]:
-    """The columns of dates that a feature of this name may be made of."""
+    """The date columns that a feature with this name may be derived from."""
     found = {name.removesuffix(_WEEKDAY)} if name.endswith(_WEEKDAY) and name != _WEEKDAY else set()
     for first, second in _pairs(name):
         found |= {first, second}
@@ -132,14 +132,14 @@ def dates_of(name: str) -> frozenset[str]:
 
 
 def with_relative(frame: pl.DataFrame, features: Iterable[str]) -> pl.DataFrame:
-    """A table to decide for, with the features that it lacks but has the dates for."""
+    """A table to decide for, with missing features derived from its dates where possible."""
     lacking = [name for name in features if name not in frame.columns and dates_of(name) & set(frame.columns)]
     made = {name: values for name in lacking if (values := _made_or_none(frame, name)) is not None}
     return put_back(frame, made) if made else frame
 
 
 def with_relative_row(row: Mapping[str, Any], features: Iterable[str]) -> Mapping[str, Any]:
-    """The same for a single row; `features` are those that may be made of dates."""
+    """Like `with_relative`, for a single row; `features` are those that may be derived from dates."""
     made: dict[str, Any] = {}
     for name in features:
         if name in row:
@@ -156,7 +156,7 @@ def with_relative_row(row: Mapping[str, Any], features: Iterable[str]) -> Mappin
 
 
 def _pairs(name: str) -> list[tuple[str, str]]:
-    """All ways to read a name as one date before another: columns may be called so themselves."""
+    """All ways to read a name as one date before another, because column names may contain the separator."""
     parts = name.split(_DAYS)
     pairs = ((_DAYS.join(parts[:cut]), _DAYS.join(parts[cut:])) for cut in range(1, len(parts)))
     return [(first, second) for first, second in pairs if first and second]
@@ -168,7 +168,7 @@ def _made(frame: pl.DataFrame, name: str) -> pl.Series:
 
 
 def _made_or_none(frame: pl.DataFrame, name: str) -> pl.Series | None:
-    """A feature [rows] of the dates that a table has; None where it has not those that it needs."""
+    """A feature [rows] derived from the dates of a table; None if the table lacks them."""
     base = name.removesuffix(_WEEKDAY)
     if base != name and base in frame.columns:
         moments = _moments_or_none(column(frame, base))
@@ -188,7 +188,7 @@ def _empty(frame: pl.DataFrame) -> pl.Series:
 
 
 def _moments_or_none(values: pl.Series) -> pl.Series | None:
-    """Dates as microseconds since 1970, [rows]; None where a column holds none."""
+    """Dates as microseconds since 1970, [rows]; None if a column holds none."""
     if kind_of(values.dtype) not in ("date", "text"):
         return None
     return read_times(plain(values))

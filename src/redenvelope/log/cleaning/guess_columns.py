@@ -1,4 +1,4 @@
-"""Guessing which column has which role, from names and contents: options to paste when roles are missing."""
+"""Guessing the columns of missing roles from names and contents, as options to paste."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import polars as pl
 from redenvelope.log.cleaning.number_formats import to_numbers, to_plain_numbers
 from redenvelope.log.columns import ROLES, ColumnMap, column, nearest_name, taken
 
-_ROWS = 5_000  # enough to tell what a column holds
+_ROWS = 5_000  # enough to see what a column holds
 _NAMES = {
     "user": "user customer client member account person uid visitor subscriber player household kunde kunden nutzer",
     "time": "time timestamp datetime date sent at ts when datum zeit zeitpunkt moment created",
@@ -32,19 +32,19 @@ _MOST_ACTIONS, _MOST_STEPS = 200, 10_000
 
 
 class Guess(NamedTuple):
-    """Options that would make a log of a table, and how sure they are."""
+    """Options with which the table would be a log, and how certain they are."""
 
     line: str
-    """Options to paste."""
+    """The options to paste."""
     why: str
-    """By what each column was chosen, and which others might be meant."""
+    """How each column was chosen, and which others might be meant."""
 
 
 def guessed_columns(frame: pl.DataFrame, free: Sequence[str], lacking: Sequence[str], columns: ColumnMap) -> Guess:
-    """The options that make a log of a table that lacks roles, with YOUR_COLUMN where nothing looks like one.
+    """The options for a table that lacks roles, with YOUR_COLUMN for roles without a candidate.
 
-    Of the free columns, each is guessed for one role at most: that where its name and its content fit best. What the
-    table would be refused for next is foreseen: costs on redemption only, several waves, no propensities.
+    Each free column is guessed for at most one role, the one that its name and content fit best. Options that the table
+    would need next are included: for costs that are missing, several waves, or no propensities.
     """
     evidence = _evidence(frame.head(_ROWS), free, lacking, columns)
     found = _best(evidence)
@@ -72,13 +72,13 @@ class _Fit(NamedTuple):
 
     score: float
     named: int
-    """Words of its name that are words for the role."""
+    """Number of words in its name that stand for the role."""
     differs: float
-    """Share of its variance that lies between actions: outcomes follow the action, features do not."""
+    """Share of its variance between actions: outcomes depend on the action, features do not."""
 
 
 Evidence = dict[tuple[str, str], _Fit]
-"""(role or "time", column) -> how well they fit, where they fit at all; in the order of the table's columns."""
+"""(role or "time", column) -> their fit, for pairs that fit at all; in the order of the table's columns."""
 
 _CLEARLY, _NEAR = 0.02, 0.5
 
@@ -97,13 +97,13 @@ def _evidence(sample: pl.DataFrame, free: Sequence[str], lacking: Sequence[str],
     for (role, name), fit in fits.items():
         if role in ("reward", "cost"):
             share = _between(column(sample, name), column(sample, action))
-            # What does not differ between actions was known before; a name alone must not outweigh that.
+            # A column that does not differ between actions was known before the decision, whatever its name.
             fits[role, name] = _Fit(fit.score * (1.0 if share > _CLEARLY else 0.4) + share, fit.named, share)
     return fits
 
 
 def _best(evidence: Evidence) -> dict[str, str]:
-    """Role, or "time" -> the column that fits it best."""
+    """Role, or "time" -> the column with the best fit."""
     order = list(evidence)
     ranked = sorted(order, key=lambda pair: (-evidence[pair].score, order.index(pair)))
     found: dict[str, str] = {}
@@ -114,7 +114,7 @@ def _best(evidence: Evidence) -> dict[str, str]:
 
 
 def _between(values: pl.Series, actions: pl.Series) -> float:
-    """The share of a column's variance that lies between actions, less what chance alone makes."""
+    """The share of a column's variance between actions, minus the share expected by chance."""
     numbers = values.cast(pl.Float64) if values.dtype == pl.Boolean else _numbers(values)
     if numbers is None or len(numbers) < 3:
         return 0.0
@@ -129,7 +129,7 @@ def _between(values: pl.Series, actions: pl.Series) -> float:
 
 
 def _why(evidence: Evidence, found: Mapping[str, str], pairs: Mapping[str, str]) -> str:
-    """How sure the guess is of each role, the least sure last."""
+    """How certain the guess is for each role, the least certain last."""
     sure, unsure = [], []
     for role, name in pairs.items():
         fit = evidence.get((role, name))
@@ -154,7 +154,7 @@ def _why(evidence: Evidence, found: Mapping[str, str], pairs: Mapping[str, str])
 
 
 def _counted(frame: pl.DataFrame, free: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
-    """A column that numbers the rows of each user, whatever it is called."""
+    """A column that numbers the rows of each user, whatever its name."""
     users = known.get("user")
     if users is None:
         return {}
@@ -179,7 +179,7 @@ def _foreseen(frame: pl.DataFrame, free: Sequence[str], known: Mapping[str, str]
     if rows.n_unique() == len(rows):
         return options
     others = [name for name in free if name not in (*known.values(), *ROLES) and not frame.schema[name].is_nested()]
-    # Only what tells all rows apart: a feature that merely differs between some of them is no wave.
+    # Only columns that distinguish all rows: a feature that differs between some of them is not a wave.
     told = {
         name: apart
         for name, apart in guessed_episodes(
@@ -193,9 +193,9 @@ def _foreseen(frame: pl.DataFrame, free: Sequence[str], known: Mapping[str, str]
 
 
 def guessed_episodes(frame: pl.DataFrame) -> dict[str, int]:
-    """Columns that may tell the waves of a campaign apart -> how many rows of the same user and step they tell apart.
+    """Columns that may distinguish the waves of a campaign -> how many rows of the same user and step they distinguish.
 
-    Those whose names are words for a wave count for more than any other.
+    Columns with words for a wave in their names rank above all others.
     """
     keys = frame.select("user", "step")
     together, found = keys.n_unique(), {}
@@ -211,18 +211,18 @@ def guessed_episodes(frame: pl.DataFrame) -> dict[str, int]:
 
 
 def _named(role: str, name: str) -> int:
-    """How many words of a column's name are words for a role."""
+    """Number of words in a column's name that stand for a role."""
     words = [word.casefold() for word in _WORDS.findall(name)]
     return sum(word in _NAMES[role].split() for word in words)
 
 
 def _score(role: str, name: str, values: pl.Series) -> float:
-    """How well a column fits a role; 0 where it cannot be one."""
+    """How well a column fits a role; 0 if it cannot have it."""
     filled = values.drop_nulls()
     if not len(filled) or not _FITS[role](filled):
         return 0.0
     named = _named(role, name)
-    # What is told by its content alone: ids that come again, chances, and times.
+    # Roles that content alone can suggest: repeated ids, probabilities, and times.
     alone = {"user": 0.2, "propensity": 0.3, "time": 0.5}.get(role, 0.0)
     return named + alone if named or alone else 0.0
 
@@ -265,7 +265,7 @@ def _may_be_cost(values: pl.Series) -> bool:
 
 
 def _numbers(values: pl.Series) -> pl.Series | None:
-    """The values as numbers, if all of them are."""
+    """The values as numbers, if all are finite numbers."""
     if values.dtype == pl.Boolean or values.dtype.is_temporal() or values.dtype.is_nested():
         return None
     plain = to_plain_numbers(values) if values.dtype == pl.String else values

@@ -1,8 +1,8 @@
 """User ids and steps: one canonical form, whatever type they are stored in.
 
-A whole number is the same user as an integer, as a decimal number (5.0) and as text ("5", "5.0"). Any other text is
-itself, letter by letter but for spaces around it: "005", "+5" and "5e0" are other users than 5. No id ever goes through
-a number that cannot hold it exactly.
+An integer id is the same user as an integer, as a decimal number (5.0) and as text ("5", "5.0"). Any other text is
+compared literally, except for surrounding spaces: "005", "+5" and "5e0" differ from 5. No id is ever converted to a
+number that cannot hold it exactly.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from redenvelope.wording import counted
 
 _WHOLE = r"^(0|-?[1-9][0-9]*)\.0+$"
 _INTEGER = r"^(0|-?[1-9][0-9]*)$"
-_STEP = r"^\s*([+-]?[0-9]{1,18})(?:\.0*)?\s*$"  # not 1e0, and not true
+_STEP = r"^\s*([+-]?[0-9]{1,18})(?:\.0*)?\s*$"  # excludes 1e0 and true
 _NO_NUMBER = r"(?i)^[+-]?(nan|inf|infinity)$"
-_ROUNDED = r"^-?[0-9]\.[0-9]+[eE]\+[0-9]+$"  # 1.23457e+18: what an export made of an id of nineteen digits
-_EXACT = {pl.Float32: 2.0**24, pl.Float64: 2.0**53}  # from here on neighbouring integers are the same number
+_ROUNDED = r"^-?[0-9]\.[0-9]+[eE]\+[0-9]+$"  # 1.23457e+18: an id of nineteen digits that an export rounded
+_EXACT = {pl.Float32: 2.0**24, pl.Float64: 2.0**53}  # from here on, neighbouring integers coincide
 
 
 class Ids(NamedTuple):
-    """The ids of some rows in their one form, and which of them cannot be ids; all [rows]."""
+    """The ids of some rows in canonical form, and which rows cannot have one; all [rows]."""
 
     values: pl.Series
-    """Int64, or text: integers beyond int64 are text, digit by digit."""
+    """Int64, or text; integers beyond int64 are text, with all their digits."""
     rewritten: pl.Series
-    """Whole numbers that were written with a fraction of zeros."""
+    """Integers that were written with a fraction of zeros."""
     lost: pl.Series
     """Missing."""
     not_finite: pl.Series
@@ -42,13 +42,13 @@ class Ids(NamedTuple):
 
     @property
     def usable(self) -> pl.Series:
-        """The ids, null where a row has none: those that were rounded would be taken for each other, or for others."""
+        """The ids, null if a row has none, because rounded ids could be confused with others."""
         nobody = self.lost | self.not_finite | self.fractional | self.too_large
         return self.values.set(nobody, None) if nobody.any() else self.values
 
 
 def read_ids(users: pl.Series) -> Ids | None:
-    """The ids of a column; None where its values cannot be ids at all: truths, dates, lists."""
+    """The ids of a column; None if its type cannot hold ids (booleans, dates, lists)."""
     kind = kind_of(users.dtype)
     none = users.is_null() & False
     if kind == "missing":
@@ -74,7 +74,7 @@ def _integers(users: pl.Series) -> pl.Series:
 
 def _of_text(text: pl.Series, is_text: bool) -> Ids:
     none = text.is_null() & False
-    # Text files cannot tell spaces around a value from none, so no id may.
+    # Text files cannot distinguish padded values from plain ones, so no id keeps surrounding spaces.
     text = plain(text.str.strip_chars())
     values, rewritten = text, none
     if text.str.contains(".0", literal=True).any():
@@ -89,14 +89,14 @@ def _of_text(text: pl.Series, is_text: bool) -> Ids:
     words = text.is_in(list(MISSING_WORDS)).fill_null(False)
     broken = text.str.contains(_NO_NUMBER).fill_null(False)
     rounded = text.str.contains(_ROUNDED).fill_null(False)
-    # Somebody may be called Nan; among numbers, it is a number that is none.
+    # A user may be called Nan; only among numbers does it mean NaN.
     if not (whole | words | broken | rounded).all():
         words = broken = none
     return Ids(values, rewritten, lost | words, broken, none, rounded)
 
 
 def id_refusal(ids: Ids, users: pl.Series, first: int = 0) -> str | None:
-    """What is wrong with the first id that is none, for people; None where all are ids. `first` rows come before."""
+    """What is wrong with the first invalid id, as text; None if all are valid. `first` rows precede in the table."""
     for broken, why in (
         (ids.lost, "the user is missing; every row needs one"),
         (ids.not_finite, "{value} is not a user id; repair the export of the id"),
@@ -113,7 +113,7 @@ def id_refusal(ids: Ids, users: pl.Series, first: int = 0) -> str | None:
 def serving_ids(users: pl.Series, before: int = 0) -> pl.Series:
     """The ids of a table to decide for: Int64, UInt64 or text, by the column's type alone, so that parts agree.
 
-    So many rows of the table come `before`.
+    `before` rows precede in the whole table.
     """
     ids = read_ids(users)
     if ids is None:
@@ -129,7 +129,7 @@ def serving_ids(users: pl.Series, before: int = 0) -> pl.Series:
 
 
 def read_steps(steps: pl.Series) -> pl.Series:
-    """Steps as Int64, null where one is missing or is no whole number as whole numbers are written."""
+    """Steps as Int64, null if missing or not written as an integer."""
     kind = kind_of(steps.dtype)
     if kind == "integer":
         return steps.cast(pl.Int64, strict=False)
@@ -141,33 +141,33 @@ def read_steps(steps: pl.Series) -> pl.Series:
     return pl.Series(steps.name, [None] * len(steps), dtype=pl.Int64)
 
 
-# Users who appear twice at a step would be decided for twice.
+# A user who appears twice at a step would be decided for twice.
 
 
 def marks_of(rows: pl.DataFrame) -> KeyArray:
-    """A number for each row of users and steps, [rows]: the same for equal rows, and hardly ever for others."""
+    """A hash of user and step for each row, [rows]; different rows hardly ever have the same one."""
     return rows.select("user", "step").hash_rows().to_numpy(writable=True)
 
 
 def repeated(marks: KeyArray) -> KeyArray:
-    """The marks that occur more than once; all are sorted where they are, so that no memory is needed for them."""
+    """The marks that occur more than once; `marks` is sorted in place to save memory."""
     marks.sort()
     return np.unique(marks[1:][marks[1:] == marks[:-1]])
 
 
 class Repeats(NamedTuple):
-    """Rows that have the user and the step of an earlier row."""
+    """Rows that repeat the user and step of an earlier row."""
 
     row: int
-    """The first of them, from 0."""
+    """The first repeating row, from 0."""
     like: int
     """The first row with that user and step."""
     total: int
-    """How many there are."""
+    """Number of repeating rows."""
 
 
 def find_repeats(rows: pl.DataFrame) -> Repeats | None:
-    """What repeats among rows of users and steps with their numbers (`row`); None where nothing does."""
+    """The repeats among rows of users and steps with their numbers (`row`); None if there are none."""
     again = rows.filter(~pl.struct("user", "step").is_first_distinct())
     if again.is_empty():
         return None

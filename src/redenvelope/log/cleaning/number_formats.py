@@ -1,8 +1,8 @@
 """Number formats of spreadsheets (`1.142,40 €`, `1,200.50`, `25 %`), and text that means a number or a missing one.
 
-Whether a comma marks decimals or thousands is decided by the column's own values, one of which suffices: `12,5` cannot
-be thousands. Where no value of a column decides (`1,200`), the other columns of the table may; otherwise the values are
-left as they are, and reported.
+The values of a column decide whether a comma marks decimals or thousands, and one value may suffice: `12,5` cannot be
+thousands. If no value decides (`1,200`), the other columns of the table may; otherwise the values are left as they are
+and reported.
 """
 
 from __future__ import annotations
@@ -32,37 +32,37 @@ _LETTERS = [*",%'’ \u00a0\u202f€$£¥₹", "EUR", "USD", "CHF", "GBP", "kr",
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the different values of a column say about its decimals."""
+    """What the distinct values of a column say about its decimal mark."""
 
     comma: int
-    """How many can only have a decimal comma."""
+    """Number of values that can only have a decimal comma."""
     point: int
     unsure: int
-    """How many have one comma before three digits, or one point."""
+    """Number of ambiguous values, with one comma or one point before three digits."""
 
 
 @dataclass(frozen=True)
 class NumberFormat:
-    """How numbers of a column were written."""
+    """How the numbers of a column were written."""
 
     count: int
-    """Rows that were not plain numbers."""
+    """Number of rows that were not plain numbers."""
     decimal: Decimal
     percent: bool
     currency: str
     grouped: bool
-    """Whether thousands are set apart."""
+    """Whether thousands are separated."""
     examples: tuple[str, ...]
-    """`'1.142,40 €' is 1142.40`, at most a few."""
+    """A few, such as `'1.142,40 €' is 1142.40`."""
 
     @property
     def only_comma(self) -> bool:
-        """Whether nothing but the comma is unusual."""
+        """Whether the decimal comma is the only unusual thing."""
         return self.decimal == "comma" and not (self.percent or self.currency or self.grouped)
 
     @property
     def words(self) -> str:
-        """What is unusual, for people."""
+        """What is unusual, as text."""
         said = [
             "a decimal comma" if self.decimal == "comma" else "",
             "separated thousands" if self.grouped else "",
@@ -73,12 +73,12 @@ class NumberFormat:
 
 
 def may_be_formatted(text: pl.Series) -> bool:
-    """Whether any value holds a letter that plain numbers do not; fast, and often wrong about words."""
+    """Whether any value has a character that plain numbers do not have; fast, with false positives for words."""
     return bool(text.str.contains_any(_LETTERS).any())
 
 
 def evidence_in(text: pl.Series) -> Evidence:
-    """What a column's different values say."""
+    """The evidence in a column's distinct values."""
     bare = _bare(text.drop_nulls().unique())["bare"]
 
     def count(pattern: str) -> int:
@@ -88,20 +88,20 @@ def evidence_in(text: pl.Series) -> Evidence:
 
 
 def table_decimal(columns: Mapping[str, Evidence]) -> Decimal | None:
-    """What all columns of a table agree on; None where they do not, or say nothing."""
+    """The decimal mark that all columns of a table agree on; None if they disagree or say nothing."""
     comma, point = (sum(getattr(column, name) for column in columns.values()) for name in ("comma", "point"))
     return "comma" if comma and not point else "point" if point and not comma else None
 
 
 def to_plain_numbers(text: pl.Series) -> pl.Series:
-    """A column as plain numbers as far as it tells by itself how to read it."""
+    """A column with plain numbers, as far as the column alone determines how to read it."""
     return without_format(text, evidence_in(text), None)[0] if may_be_formatted(text) else text
 
 
 def without_format(text: pl.Series, own: Evidence, table: Decimal | None) -> tuple[pl.Series, NumberFormat | None]:
-    """A column of text with plain numbers in the place of dressed ones; what cannot be read for sure stays as it is.
+    """A text column with plain numbers in place of formatted ones; ambiguous values stay as they are.
 
-    Percentages are read where every filled value is one (or 0), amounts where all are in the same currency.
+    Percentages are read only if all values are percentages (or 0), and amounts only if all have the same currency.
     """
     decimal: Decimal | None = "comma" if own.comma > own.point else "point" if own.point else table
     distinct = text.drop_nulls().unique(maintain_order=True)
@@ -119,7 +119,7 @@ def without_format(text: pl.Series, own: Evidence, table: Decimal | None) -> tup
         hundredth = read["number"].cast(pl.Float64) / 100
         read = read.with_columns(hundredth.round(12).cast(pl.String).alias("number"))
     changed = read.filter(pl.col("text") != pl.col("number"))
-    # What is a number as it stands means the same after the change, unless its point set thousands apart.
+    # A value that is a number as it stands keeps its meaning, unless its point separated thousands.
     kept = changed.filter(~is_number(changed["text"]) | (to_numbers(changed["text"]) != to_numbers(changed["number"])))
     if not len(kept):
         return text, None
@@ -132,7 +132,7 @@ def without_format(text: pl.Series, own: Evidence, table: Decimal | None) -> tup
 
 
 def _bare(distinct: pl.Series) -> pl.DataFrame:
-    """Values less sign, currency and percent sign: `bare`, `minus`, `percent`, `currency`, each [values]."""
+    """Values without sign, currency and percent sign: `bare`, `minus`, `percent`, `currency`, each [values]."""
     text = pl.col("text").str.replace_all(_OUTSIDE, "")
     currency = text.str.extract(rf"(?:^[+-]?\s*({CURRENCY})\s*[+-]?\s*\d)|(?:\d\s*({CURRENCY})$)", 0)
     sign = currency.str.extract(f"({CURRENCY})", 1).fill_null("")
@@ -151,7 +151,7 @@ def _bare(distinct: pl.Series) -> pl.DataFrame:
 
 
 def _plain(decimal: Decimal | None) -> pl.Expr:
-    """The number of a bare value as plain text; null where it is none, or may be one of two."""
+    """The number of a bare value as plain text; null if it is not a number or is ambiguous."""
     bare = pl.col("bare")
     no_gaps = bare.str.replace_all(_GAP, "")
     by_comma = no_gaps.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
@@ -171,32 +171,32 @@ def _plain(decimal: Decimal | None) -> pl.Expr:
 
 
 PLAIN_INTEGER = r"^(0|-?[1-9][0-9]{0,18})$"
-"""Text that an integer is written as: "007" and "+7" are not, so they stay text."""
+"""Text in the standard form of an integer; "007" and "+7" are not, so they stay text."""
 
 _FIGURES = r"\d[\d.,'’\s]*"
 CURRENCY = (
     r"(?:\p{Sc}|EUR|USD|GBP|CHF|JPY|CNY|RMB|INR|KRW|BRL|CAD|AUD|MXN|SEK|NOK|DKK|PLN|CZK|HUF|RUB|TRY|ZAR|kr\.?|zł|Kč|Ft)"
 )
-"""A sign or a code before or after an amount."""
+"""A currency's sign or code, before or after an amount."""
 
 LOOKS = {
     "value_percentage": rf"^[+-]?\s*{_FIGURES}%$",
     "value_currency": rf"^[+-]?\s*{CURRENCY}\s*[+-]?{_FIGURES}$|^[+-]?\s*{_FIGURES}{CURRENCY}$",
     "value_separators": r"^[+-]?\d{1,3}([ ,.'’\u{a0}\u{202f}]\d{3})+([.,]\d+)?$|^[+-]?\d+,\d+$",
 }
-"""Rule -> the form of text that means a number to a person, and none here: it could be read in two ways."""
+"""Rule -> the form of text that a person reads as a number, but which is ambiguous here."""
 
 MISSING_WORDS = ("NA", "N/A", "n/a", "#N/A", "null", "NULL", "-")
-"""Text that stands for a missing number."""
+"""Words for a missing number."""
 
 _TRUTH = {"true": "1", "false": "0"}
 _DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
-_CALENDAR = (-719_162, 2_932_896)  # the years 1 to 9999, in days since 1970: what a calendar is defined for
+_CALENDAR = (-719_162, 2_932_896)  # days since 1970: the years 1 to 9999
 _LONGEST = 999_999_999  # days
 
 
 def to_numbers(values: pl.Series) -> pl.Series:
-    """Numbers as float64: text is read ("1e3", "NaN", "true"); missing words and what is no number become null."""
+    """Numbers as float64; text is parsed ("1e3", "NaN", "true"), and missing words and other text become null."""
     if values.dtype == pl.String:
         lowered = values.str.to_lowercase()
         values = lowered.replace(_TRUTH).zip_with(lowered.is_in(list(_TRUTH)).fill_null(False), values)
@@ -204,33 +204,33 @@ def to_numbers(values: pl.Series) -> pl.Series:
 
 
 def is_number(values: pl.Series) -> pl.Series:
-    """Which values are numbers, or stand for a missing one."""
+    """Which values are numbers or stand for a missing one."""
     missing = values.is_null() | values.is_in(list(MISSING_WORDS)) if values.dtype == pl.String else values.is_null()
     return to_numbers(values).is_not_null() | missing
 
 
 def looks_formatted(text: pl.Series) -> pl.Series:
-    """Which texts are numbers in a spreadsheet's format: 25%, €1,200.50, 1 200,50."""
+    """Which texts are numbers with a spreadsheet's format: 25%, €1,200.50, 1 200,50."""
     return text.str.contains("|".join(f"({look})" for look in LOOKS.values())).fill_null(False)
 
 
 def days(values: pl.Series) -> pl.Series:
-    """Dates as days since 1970, times of day and durations as parts of a day; float64."""
+    """Dates as days since 1970, times of day and durations as fractions of a day; float64."""
     return values.to_physical().cast(pl.Float64) / _ticks(values.dtype)
 
 
 def outside_calendar(values: pl.Series) -> pl.Series:
-    """Which dates and times no calendar knows: whatever shows or converts one of them breaks."""
+    """Which dates and times are outside the calendar, so that showing or converting them would fail."""
     low, high = (-_LONGEST, _LONGEST) if values.dtype == pl.Duration else _CALENDAR
     ticks = _ticks(values.dtype)
     first, last = (0, ticks - 1) if values.dtype == pl.Time else (low * ticks, (high + 1) * ticks - 1)
-    # The longest durations are beyond int64 in the finest unit: no value can be.
+    # In the finest unit, the limits may exceed int64, which no value can.
     first, last = max(first, -(2**63)), min(last, 2**63 - 1)
     return (~values.to_physical().cast(pl.Int64).is_between(first, last)).fill_null(False)
 
 
 def plain_times(values: pl.Series) -> pl.Series:
-    """Dates and times without zones, in microseconds; null where no calendar knows them."""
+    """Dates and times without zones, in microseconds; null if outside the calendar."""
     known = values.to_physical().cast(pl.Int64).set(outside_calendar(values), None)
     dtype = values.dtype
     if isinstance(dtype, pl.Datetime | pl.Duration):
@@ -240,7 +240,7 @@ def plain_times(values: pl.Series) -> pl.Series:
 
 
 def _ticks(dtype: pl.DataType) -> int:
-    """How many of what a type counts in make a day."""
+    """How many units of a type make a day."""
     if isinstance(dtype, pl.Datetime | pl.Duration):
         return _DAY[dtype.time_unit]
     return _DAY["ns"] if dtype == pl.Time else 1

@@ -1,6 +1,6 @@
 """Repairs of a table before its columns are typed: formatted numbers, dates as text, yes and no, missing costs.
 
-Each depends on all rows, so repairs are made once, on the joined table, and in the same way for every format.
+Each repair depends on all rows, so it is made once, on the joined table, and in the same way for every format.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _YES_NO = (
 
 
 def repaired(table: Table, columns: ColumnMap, findings: Findings) -> Table:
-    """The table with plain numbers, true dates, and costs where there were none but that is what was said."""
+    """The table with plain numbers, real dates, and missing costs filled in if the user said so."""
     frame = table.frame
     said = {name for name in (columns.time, columns.episode, columns.cluster) if name is not None}
     text = [name for name, dtype in frame.schema.items() if dtype == pl.String and name not in _NOT_NUMBERS | said]
@@ -55,11 +55,11 @@ def repaired(table: Table, columns: ColumnMap, findings: Findings) -> Table:
 
 
 def _with_plain_numbers(frame: pl.DataFrame, names: list[str], findings: Findings) -> pl.DataFrame:
-    """Plain numbers in the place of formatted ones; features only where all of their values are numbers."""
+    """The table with plain numbers in place of formatted ones; in features only if all values are numbers."""
     formatted = [name for name in names if may_be_formatted(column(frame, name))]
     if not formatted:
         return frame
-    # A plain number tells about decimals too, so every column of text is asked.
+    # A plain number is evidence about decimals too, so look at every text column.
     evidence = {name: evidence_in(column(frame, name)) for name in names}
     decimal = table_decimal(evidence)
     repaired = {}
@@ -78,15 +78,14 @@ def _report(name: str, found: NumberFormat, findings: Findings) -> None:
 
 
 def _with_dates(frame: pl.DataFrame, names: list[str]) -> tuple[pl.DataFrame, set[str]]:
-    """Text that holds dates and nothing else is told apart from labels, as a column of dates would be; and the names
-    of those of which it cannot be told which days they are."""
+    """The table with text columns of dates as dates, and the names of those whose exact days are unknown."""
     dates, vague = {}, set()
     for name in names:
         values = column(frame, name)
         if is_calendar(values):
             moments = read_times(values)
             if moments is None or moments.null_count() > values.null_count():
-                # Months, or days that may be months: only that it is one is known.
+                # Months, or days that may be months: keep only the order.
                 vague.add(name)
                 dates[name] = values.rank("dense").cast(pl.Int32).cast(pl.Date)
             else:
@@ -95,7 +94,7 @@ def _with_dates(frame: pl.DataFrame, names: list[str]) -> tuple[pl.DataFrame, se
 
 
 def _with_truth(frame: pl.DataFrame, findings: Findings) -> pl.DataFrame:
-    """Rewards that say yes or no in words."""
+    """The table with rewards that are words for yes and no as 1 and 0."""
     words = column(frame, "reward").str.to_lowercase()
     present = set(words.drop_nulls().unique()) - {word.lower() for word in MISSING_WORDS}
     for yes, no in _YES_NO:
@@ -107,13 +106,13 @@ def _with_truth(frame: pl.DataFrame, findings: Findings) -> pl.DataFrame:
 
 
 def with_costs(frame: pl.DataFrame, cost: float, findings: Findings) -> pl.DataFrame:
-    """The frame with a cost wherever it has none."""
+    """The frame with missing costs replaced by `cost`."""
     values = column(frame, "cost")
     empty = values.is_null()
     if values.dtype == pl.String:
         empty |= values.is_in(list(MISSING_WORDS)).fill_null(False)
     elif values.dtype.is_float():
-        empty |= values.is_nan().fill_null(False)  # what other tools write for an empty field
+        empty |= values.is_nan().fill_null(False)  # some tools write NaN for an empty field
     if not empty.any():
         return frame
     findings.add("cost_filled", column="cost", count=int(empty.sum()), value=f"{cost:g}")

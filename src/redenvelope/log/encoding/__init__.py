@@ -1,1 +1,1 @@
-"""Features and history into states, fitted on training users only."""
+"""Encoding of features and history as states, fitted on training users only."""

@@ -29,7 +29,7 @@ class Encoder:
     first_step: int
     campaign_steps: int
     history: HistoryEncoding | None = None
-    """The encoding of a user's history; None where states do not contain it."""
+    """The encoding of a user's history; None if states do not contain it."""
 
     @classmethod
     def fit(cls, log: Log) -> Encoder:
@@ -54,12 +54,12 @@ class Encoder:
         )
 
     def with_history(self, log: Log) -> Encoder:
-        """The same encoder with the history in its states, scaled by a log's (training) users."""
+        """The same encoder with the history in its states, scaled by the (training) users of a log."""
         return replace(self, history=HistoryEncoding.fit(log))
 
     @cached_property
     def layout(self) -> StateLayout:
-        """Where each part of a state stands."""
+        """The layout of the states."""
         indicators = [number for number in self.numbers if number.missing_seen]
         return StateLayout(
             static_categories=tuple(category.size for category in self.categories if category.static),
@@ -74,16 +74,16 @@ class Encoder:
         )
 
     def encode(self, log: Log) -> NDArray[np.float32]:
-        """The states of a log's rows, [rows, width]; what happened before is read off the log itself."""
+        """The states of a log's rows, [rows, width]; the history comes from the log itself."""
         history = None if self.history is None else self.history.columns(log)
         return self.encode_table(log.features, log.step, history)
 
     def encode_table(
         self, features: FeatureTable, step: NDArray[np.int32], history: NDArray[np.float32] | None = None
     ) -> NDArray[np.float32]:
-        """The states of a feature table, [rows, width]; a feature it lacks is missing in every row.
+        """The states of a feature table, [rows, width]; a feature that it lacks is missing in every row.
 
-        `history` [rows, columns] is what happened before, where states tell it; None is nothing.
+        `history` [rows, columns] has the history columns, if states contain them; None is an empty history.
         """
         steps = (step - self.first_step).astype(np.float64) * self.layout.step_change
         states = write_states(features, steps, self.numbers, self.categories, self.layout)
@@ -94,11 +94,11 @@ class Encoder:
     def encode_frame(
         self, frame: pl.DataFrame, past: pl.DataFrame | None = None
     ) -> tuple[NDArray[np.float32], tuple[Finding, ...]]:
-        """The states of a table of users to decide for (`step` and the features), and what was odd about it.
+        """The states of a table of users to decide for (`step` and the features), and findings about unusual values.
 
-        A missing column is missing in every row, an unseen label is "other", a value that is no number is
-        missing: each is used as defined and reported, never silently. `past` is needed where states tell what happened
-        before and users are past the first step: `user`, `step`, `action`, `reward` and `cost` of their earlier steps.
+        A missing column is missing in every row, an unseen label is "other", and a value that is not a number is
+        missing; each is reported. `past` is needed if states contain the history and users are past the first step:
+        `user`, `step`, `action`, `reward` and `cost` of their earlier steps.
         """
         findings = Findings()
         steps = serving_steps(frame, self.first_step, self.first_step + self.campaign_steps - 1)
@@ -125,10 +125,10 @@ class Encoder:
         pasts: Sequence[Sequence[Mapping[str, object]] | None],
         unfamiliar: list[str] | None = None,
     ) -> NDArray[np.float32]:
-        """The states [rows, width] of a few users to decide for: `step` and the features by name, as plain values.
+        """The states [rows, width] of a few users to decide for, given `step` and the features as plain values by name.
 
-        The same as `encode_frame` gives for a table of these rows, but fast. The names of features with values that
-        training never saw are added to `unfamiliar`.
+        The same states as from `encode_frame`, but fast. The names of features with values that training did not see
+        are added to `unfamiliar`.
         """
         if self.of_dates:
             rows = [with_relative_row(row, self.of_dates) for row in rows]
@@ -141,7 +141,7 @@ class Encoder:
 
     @cached_property
     def of_dates(self) -> tuple[str, ...]:
-        """Features that can be derived from dates, where users to decide for have those."""
+        """Features that can be derived from dates if a row has these."""
         names = [*(number.name for number in self.numbers), *(category.name for category in self.categories)]
         return tuple(name for name in names if dates_of(name))
 
@@ -152,8 +152,8 @@ class Encoder:
 
 
 def _label_users(codes: NDArray[np.int32], labels: int, person: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many people ever had each label, [labels], given the code and the person of each row, [rows]."""
+    """How many users ever had each label, [labels], given the code and the user of each row, [rows]."""
     pairs = person * (labels + 1) + codes + 1
     first = np.ones(len(pairs), dtype=bool)
-    first[1:] = pairs[1:] != pairs[:-1]  # most labels stay as they are within a user
+    first[1:] = pairs[1:] != pairs[:-1]  # a cheap first pass: most labels stay the same within a user
     return np.bincount(np.unique(pairs[first]) % (labels + 1), minlength=labels + 1)[1:]

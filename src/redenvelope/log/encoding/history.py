@@ -1,8 +1,8 @@
 """A user's history as columns of the state: last action and outcomes, counts, sums, steps since the last incentive.
 
 The columns of a row are a linear function of those of the row before, given its action and outcomes. The same function
-computes them from a log, from a table of past steps, and inside trees, where a branch *is* the action.
-At a user's first step nothing has happened: all columns are zero.
+computes them from a log, from a table of past steps, and inside trees, where a branch *is* the action. At a user's
+first step all columns are zero.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ from redenvelope.wording import counted
 
 
 class HistoryMoves(NamedTuple):
-    """How a step changes the columns: kept · history + jump of the action + outcomes @ gain."""
+    """The effect of a step on the columns: keep · history + jump of the action + outcomes @ gain."""
 
     keep: FloatArray
-    """1 for what stays after an action, else 0, [actions, columns]."""
+    """1 for columns that keep their value after an action, else 0, [actions, columns]."""
     jump: FloatArray
-    """What an action adds, whatever comes of it, [actions, columns]."""
+    """What an action adds, whatever its outcomes, [actions, columns]."""
     gain: FloatArray
-    """What a unit of each outcome adds, [outcomes, columns]."""
+    """What one unit of each outcome adds, [outcomes, columns]."""
 
     def after(self, history: FloatArray, action: NDArray[np.int32], outcomes: FloatArray) -> FloatArray:
-        """The columns one step on: [n, columns], [n], [outcomes, n] -> [n, columns]."""
+        """The columns after one step: [n, columns], [n], [outcomes, n] -> [n, columns]."""
         return self.keep[action] * history + self.jump[action] + outcomes.T @ self.gain
 
 
 @dataclass(frozen=True)
 class HistoryEncoding:
-    """The columns, in this order: last action (one-hot) | last outcomes | number of each action so far | earned and
-    spent so far, a column an outcome | steps since the last incentive.
+    """The encoding of histories. The columns, in order: last action (one-hot) | last outcomes | count of each action so
+    far | sum of each outcome so far | steps since the last incentive.
 
-    An incentive is any action but the cheapest; a user who got none has waited since the first step.
+    An incentive is any action but the cheapest; for a user without one, the steps since the first are counted.
     """
 
     labels: tuple[str, ...]
-    """Of the actions, in the order of the catalogue."""
+    """Labels of the actions, in the order of the catalogue."""
     numeric: bool
     """Whether the labels are numbers in the user's own tables."""
     outcomes: tuple[str, ...]
-    """Names of the reward and of each cost."""
+    """Names of the outcomes: the reward and each cost."""
     scales: tuple[float, ...]
-    """What the columns are divided by, [columns]."""
+    """The divisor of each column, [columns]."""
     joins_late: bool
-    """Whether some users' campaigns began after the first step: then a past may too."""
+    """Whether some users started after the first step, so that a past may do so too."""
 
     @classmethod
     def fit(cls, log: Log) -> HistoryEncoding:
@@ -67,7 +67,7 @@ class HistoryEncoding:
         history = walk(plain.moves, log.starts, log.action, log.measured)[0]
         rows_with_past = max(len(log) - len(log.users), 1)
         spread = np.sqrt((history.astype(np.float64) ** 2).sum(axis=0) / rows_with_past)
-        # Counts of rare actions would be huge in units of their own: all share a scale, and none is ever clipped.
+        # Counts share one scale, large enough that none is clipped: by their own scales, rare actions would be huge.
         counted, longest = plain.counted, int(log.lengths.max())
         spread[counted] = np.maximum(np.sqrt((spread[counted] ** 2).mean()), (longest - 1) / LARGEST_DEVIATION)
         spread[: len(plain.labels)] = 1.0
@@ -82,13 +82,13 @@ class HistoryEncoding:
 
     @property
     def counted(self) -> NDArray[np.intp]:
-        """The columns that count steps."""
+        """Indices of the columns that count steps."""
         actions, outcomes = len(self.labels), len(self.outcomes)
         return np.array([*range(actions + outcomes, 2 * actions + outcomes), self.width - 1])
 
     @cached_property
     def moves(self) -> HistoryMoves:
-        """How a step changes the columns."""
+        """The effect of a step on the columns."""
         actions, outcomes = len(self.labels), len(self.outcomes)
         keep, jump = np.zeros((2, actions, self.width))
         gain = np.zeros((outcomes, self.width))
@@ -106,7 +106,7 @@ class HistoryEncoding:
         return self.clipped(walk(self.moves, log.starts, log.action, log.measured)[0])
 
     def clipped(self, history: NDArray[np.floating]) -> NDArray[np.float32]:
-        """Columns as states hold them: an outlier counts as a large number, no more."""
+        """Columns as stored in states, with outliers clipped."""
         return np.asarray(np.clip(history, -LARGEST_DEVIATION, LARGEST_DEVIATION), dtype=np.float32)
 
 
@@ -121,7 +121,7 @@ def walk(
     lengths = np.diff(starts)
     before = np.zeros((len(action), moves.keep.shape[1]), np.float32)
     now = np.zeros((len(lengths), moves.keep.shape[1]))
-    # The longest first, so that those who are still there are a slice.
+    # Longest trajectories first, so that those with a step at each position are a slice.
     order = np.argsort(-lengths, kind="stable")
     for position in range(int(lengths.max(initial=0))):
         here = order[: np.searchsorted(-lengths[order], -position)]
@@ -136,18 +136,18 @@ def _unscaled(log: Log) -> HistoryEncoding:
     return HistoryEncoding(log.catalogue.labels, log.catalogue.numeric, log.measured_names, (1.0,) * width, False)
 
 
-# The history of users to decide for: a table of past steps, or plain rows of one user.
+# The history of users to decide for, from a table of past steps or from plain rows of one user.
 
 
 _REMEDY = "pass their earlier steps as the history: user, step, action, reward and cost of each"
 
 
 class PastKind(Protocol):
-    """What is to be known of a past: a `HistoryEncoding`, or less."""
+    """What must be known about a past: a `HistoryEncoding`, or less."""
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Of the actions, in the order of the catalogue."""
+        """Labels of the actions, in the order of the catalogue."""
         ...
 
     @property
@@ -157,18 +157,18 @@ class PastKind(Protocol):
 
     @property
     def outcomes(self) -> tuple[str, ...]:
-        """Names of the outcomes that are needed of each step."""
+        """Names of the outcomes that every past step must have."""
         ...
 
     @property
     def joins_late(self) -> bool:
-        """Whether some users' campaigns began after the first step: then a past may too."""
+        """Whether some users started after the first step, so that a past may do so too."""
         ...
 
 
 @dataclass(frozen=True)
 class ActionsOnly:
-    """A past of which only the actions count."""
+    """A past of which only the actions matter."""
 
     labels: tuple[str, ...]
     numeric: bool
@@ -191,10 +191,10 @@ def _known(kind: PastKind) -> dict[Any, int]:
 
 
 class Past(NamedTuple):
-    """The earlier steps of users to decide for, in their order."""
+    """The earlier steps of users to decide for, in order."""
 
     starts: NDArray[np.int64]
-    """First of each user's steps, and the number of all at the end, [users + 1]."""
+    """The first of each user's steps, and the number of all at the end, [users + 1]."""
     action: NDArray[np.int32]
     """[past steps]"""
     outcomes: NDArray[np.float64]
@@ -212,9 +212,9 @@ def history_of_frame(
 def past_of_frame(
     encoding: PastKind, users: pl.DataFrame, steps: NDArray[np.int32], past: pl.DataFrame | None, first_step: int
 ) -> Past:
-    """What happened to users to decide for before their steps [rows]; at the first step nobody needs a past.
+    """The past of users before their steps [rows]; no past is needed at the first step.
 
-    `past` has a row for each earlier step of theirs; what it holds of others, or of later steps, is not looked at.
+    `past` has a row for each earlier step of these users; rows of other users or later steps are ignored.
     """
     later = steps > first_step
     if not later.any():
@@ -243,7 +243,7 @@ def past_of_frame(
 
 
 def _joined(rows: pl.DataFrame, past: pl.DataFrame) -> pl.DataFrame:
-    """The earlier steps of each row to decide for."""
+    """The earlier steps of each row."""
     earlier = past.with_row_index("past_row", 1).with_columns(_past_ids(past["user"]))
     if earlier["user"].dtype != rows["user"].dtype:
         earlier, rows = (frame.with_columns(pl.col("user").cast(pl.String)) for frame in (earlier, rows))
@@ -261,7 +261,7 @@ def _past_ids(users: pl.Series) -> pl.Series:
 
 
 def _require_complete(joined: pl.DataFrame, rows: pl.DataFrame, encoding: PastKind, first_step: int) -> None:
-    """Every row to decide for has all of its earlier steps, once each."""
+    """Check that every row has all of its earlier steps, once each."""
     twice = joined.select(pl.struct("row", "step").is_duplicated()).to_series()
     if twice.any():
         raise ModelError(
@@ -324,7 +324,7 @@ def history_of_row(
 def past_of_row(
     encoding: PastKind, step: int, past: Sequence[Mapping[str, Any]] | None, first_step: int
 ) -> list[Mapping[str, Any]]:
-    """One user's steps before a step, in their order, each of them there once."""
+    """One user's steps before a step, in order, after checking that each occurs once."""
     if step == first_step:
         return []
     earlier = [one for one in past or () if one.get("step") is not None and float(one["step"]) < step]

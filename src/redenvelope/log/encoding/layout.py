@@ -19,10 +19,10 @@ class StateLayout:
 
     static category codes | static numbers | step | dynamic numbers | dynamic binaries | dynamic categories | history
 
-    The static head never changes within a user. Everything from `step` on is the dynamic tail. What of it a model
-    predicts stands between the step and the history, which follows from what is done (see history.py). Static
-    categories are codes (for embeddings, so that ten thousand cities cost one column); dynamic categories are
-    one-hot, so that a predicted next state can hold probabilities.
+    The static head never changes within a user; everything from `step` on is the dynamic tail. The model predicts the
+    columns between the step and the history; the history follows from actions and outcomes (see history.py). Static
+    categories are codes (for embeddings, so that ten thousand cities take one column); dynamic categories are one-hot,
+    so that a predicted next state can hold probabilities.
     """
 
     static_categories: tuple[int, ...]
@@ -33,11 +33,11 @@ class StateLayout:
     dynamic_categories: tuple[int, ...]
     """Number of codes of each dynamic category."""
     step_change: float
-    """What one step adds to the step's column."""
+    """The increase of the step column per step."""
     history_actions: int = 0
-    """Actions that the history tells of; 0 where a state has none."""
+    """Number of actions in the history; 0 if states have no history."""
     history_outcomes: int = 0
-    """Outcomes that it tells of."""
+    """Number of outcomes in the history."""
 
     def __post_init__(self) -> None:
         counts = (self.static_numbers, self.dynamic_numbers, self.dynamic_binaries)
@@ -49,12 +49,12 @@ class StateLayout:
 
     @staticmethod
     def history_columns(actions: int, outcomes: int) -> int:
-        """Columns of a history: last action, last outcomes, counts, sums, and steps since the last incentive."""
+        """Number of history columns: last action, last outcomes, counts, sums, and steps since the last incentive."""
         return 2 * actions + 2 * outcomes + 1 if actions else 0
 
     @property
     def static_width(self) -> int:
-        """Number of columns that never change."""
+        """Number of static columns."""
         return len(self.static_categories) + self.static_numbers
 
     @property
@@ -64,33 +64,33 @@ class StateLayout:
 
     @property
     def numbers(self) -> slice:
-        """Dynamic numbers, standardised."""
+        """Columns of dynamic numbers, standardised."""
         return slice(self.step + 1, self.step + 1 + self.dynamic_numbers)
 
     @property
     def binaries(self) -> slice:
-        """Dynamic binaries, each a probability."""
+        """Columns of dynamic binaries, each a probability."""
         return slice(self.numbers.stop, self.numbers.stop + self.dynamic_binaries)
 
     @property
     def categories(self) -> tuple[slice, ...]:
-        """One-hot block of each dynamic category."""
+        """One-hot columns of each dynamic category."""
         edges = list(accumulate(self.dynamic_categories, initial=self.binaries.stop))
         return tuple(slice(first, last) for first, last in pairwise(edges))
 
     @property
     def predicted_width(self) -> int:
-        """Number of columns that a model predicts."""
+        """Number of columns that the model predicts."""
         return self.dynamic_numbers + self.dynamic_binaries + sum(self.dynamic_categories)
 
     @property
     def predicted(self) -> slice:
-        """What a model predicts of the next state."""
+        """Columns of the next state that the model predicts."""
         return slice(self.step + 1, self.step + 1 + self.predicted_width)
 
     @property
     def history(self) -> slice:
-        """What happened to the user before."""
+        """Columns of the history."""
         return slice(self.predicted.stop, self.width)
 
     @property
@@ -101,13 +101,13 @@ class StateLayout:
 
     @property
     def drawn_parts(self) -> int:
-        """Binaries and categories that change: what of a mean state can be drawn."""
+        """Number of dynamic binaries and categories, which can be drawn from a mean state."""
         return self.dynamic_binaries + len(self.dynamic_categories)
 
     def drawn(self, means: NDArray[np.float32], uniforms: NDArray[np.float64]) -> NDArray[np.float32]:
-        """States drawn from mean states [rows, width] with numbers in [0, 1) [rows, drawn parts].
+        """Draw states from mean states [rows, width] with numbers in [0, 1) [rows, drawn parts].
 
-        Binaries and categories are drawn; of numbers a model predicts no more than the mean.
+        Binaries and categories are drawn; numbers keep their predicted mean, because the model predicts nothing else.
         """
         states = means.copy()
         states[:, self.binaries] = uniforms[:, : self.dynamic_binaries] < means[:, self.binaries]
@@ -121,18 +121,18 @@ class StateLayout:
 
 
 OTHER, MISSING = 0, 1
-"""Codes of every category: unseen or rare, and missing. Labels follow."""
+"""Codes of every category: 0 for unseen or rare labels, 1 for missing ones. Labels follow."""
 
 LARGEST_DEVIATION = 8.0
-"""Standard deviations; a value beyond is a typing error or an outlier, and is clipped."""
+"""In standard deviations; values beyond are typing errors or outliers, and are clipped."""
 
 RARE_USERS = 10
-"""Labels of fewer users are too rare to learn from; together they train the code `OTHER`."""
+"""Labels with fewer users are too rare to learn from; together they train the code `OTHER`."""
 
 
 @dataclass(frozen=True)
 class NumberEncoding:
-    """How one number is standardised; a missing value becomes the mean, and says so in a column of its own."""
+    """The standardisation of one number; a missing value becomes the mean, with an indicator in a column of its own."""
 
     name: str
     mean: float
@@ -141,20 +141,20 @@ class NumberEncoding:
     binary: bool
     missing_seen: bool
     low: float | None = None
-    """The least value that training users had."""
+    """The smallest value among training users."""
     high: float | None = None
-    """The greatest."""
+    """The largest value among training users."""
 
 
 @dataclass(frozen=True)
 class CategoryEncoding:
-    """How one category is coded: 0 for unseen or rare labels, 1 for missing, then the labels."""
+    """The codes of one category: 0 for unseen or rare labels, 1 for missing, then the labels."""
 
     name: str
     labels: tuple[str, ...]
     static: bool
     rare: tuple[str, ...] = ()
-    """Labels that training users had, but too few of them: told apart from those that nobody had."""
+    """Labels that too few training users had, kept to distinguish them from unseen labels."""
 
     @property
     def size(self) -> int:
@@ -163,14 +163,14 @@ class CategoryEncoding:
 
 
 def fit_number(name: str, sums: NumberSums, static: bool) -> NumberEncoding:
-    """The encoding of a number with these sums."""
+    """The encoding of a number with these statistics."""
     count = sums.moments.count
     if not count:
         return NumberEncoding(name, 0.0, 1.0, static, binary=False, missing_seen=False)
     mean, scale = sums.moments.mean[0], sqrt(sums.moments.spread[0] / count)
     if not isfinite(scale) or scale <= 1e-12 * max(1.0, abs(mean)):
         scale = 1.0
-    # A binary keeps its own scale, so that a predicted probability is a state like any other.
+    # A dynamic binary is not scaled, so that a predicted probability is a valid state.
     if sums.binary and not static:
         mean, scale = 0.0, 1.0
     return NumberEncoding(
@@ -179,7 +179,7 @@ def fit_number(name: str, sums: NumberSums, static: bool) -> NumberEncoding:
 
 
 def fit_category(name: str, labels: tuple[str, ...], users: NDArray[np.int64], static: bool) -> CategoryEncoding:
-    """The encoding of a category whose labels so many users had, [labels]."""
+    """The encoding of a category, given the number of users who ever had each label, [labels]."""
     had = dict(zip(labels, users.tolist(), strict=True))
     kept = tuple(label for label, count in had.items() if count >= RARE_USERS)
     return CategoryEncoding(name, kept, static, tuple(label for label, count in had.items() if 0 < count < RARE_USERS))

@@ -1,4 +1,4 @@
-"""Encoding users given as plain mappings: the same states as from a table of these rows, in microseconds each."""
+"""Encoding users given as plain mappings: the same states as for a table of these rows, in microseconds each."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from redenvelope.log.encoding.layout import (
 )
 from redenvelope.log.encoding.table import serving_numbers, serving_text, state_places
 
-_TOO_LARGE = float.fromhex("0x1.ffffffp127")  # from here on a number becomes infinite as float32
+_TOO_LARGE = float.fromhex("0x1.ffffffp127")  # numbers from here on are infinite as float32
 _LARGE_INTEGER = 2**53
 _EPOCH, _FIRST_DAY = datetime(1970, 1, 1), date(1970, 1, 1)
 _MICROSECOND, _DAY_MICROSECONDS = timedelta(microseconds=1), 86_400_000_000.0
-_PLAIN_NUMBER = re.compile(r"-?[0-9]{1,30}(\.[0-9]{1,30})?")  # what everybody reads alike
-_REMEMBERED = 4_096  # texts, each with the number or label it means
+_PLAIN_NUMBER = re.compile(r"-?[0-9]{1,30}(\.[0-9]{1,30})?")  # numbers without ambiguity
+_REMEMBERED = 4_096  # cached texts, each with its number or label
 
 
 class RowEncoder:
-    """Encodes a few rows. All that does not depend on the rows is worked out once."""
+    """Encodes a few rows. Whatever does not depend on the rows is computed once."""
 
     def __init__(
         self,
@@ -65,13 +65,13 @@ class RowEncoder:
         ]
 
     def encode(self, rows: Sequence[Mapping[str, Any]], unfamiliar: list[str] | None = None) -> NDArray[np.float32]:
-        """The states [rows, width] of rows: `step` and the features, each a plain value; one that lacks is missing.
+        """The states [rows, width] of rows with `step` and features as plain values; absent features are missing.
 
-        The names of features with values that training never saw are added to `unfamiliar`.
+        The names of features with values that training did not see are added to `unfamiliar`.
         """
         states = np.zeros((len(rows), self._width), dtype=np.float32)
         states[:, self._step] = [(self._step_of(row) - self._first_step) * self._step_change for row in rows]
-        # Through float32, as in a log, so that a row has the same state wherever it comes from.
+        # Through float32, as in a log, so that a row has the same state whatever its source.
         numbers = [[number_of(row.get(name)) for name in self._names] for row in rows]
         narrow = np.array(numbers, dtype=np.float32).reshape(len(rows), len(self._names))
         missing = np.isnan(narrow)
@@ -108,7 +108,7 @@ class RowEncoder:
 
 
 def step_number(value: Any) -> int | None:
-    """A step as a table's would be read; None where it is no whole number."""
+    """A step, read as in a table; None if it is not an integer."""
     if type(value) is int:
         return value
     series = _series_of(value)
@@ -116,7 +116,7 @@ def step_number(value: Any) -> int | None:
 
 
 def number_of(value: Any) -> float:
-    """A value as a number that float32 can hold; NaN where it is missing or none."""
+    """A value as a number that float32 can hold; NaN if it is missing or not a number."""
     kind = type(value)
     if kind is float:
         return value if -_TOO_LARGE < value < _TOO_LARGE else nan
@@ -151,7 +151,7 @@ def _number_of_series(series: pl.Series | None) -> float:
 
 
 def label_of(value: Any) -> str | None:
-    """A value as the label it would be in a table; None where it is missing."""
+    """A value as the label that it would be in a table; None if it is missing."""
     kind = type(value)
     if kind is str:
         return value or None
@@ -178,7 +178,7 @@ def _label_of_series(series: pl.Series | None) -> str | None:
 
 
 def _series_of(value: Any) -> pl.Series | None:
-    """The value as a table would hold it; None where no table can."""
+    """The value as a one-row column; None if no column can hold it."""
     try:
         return pl.Series([value])
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):

@@ -32,22 +32,22 @@ _BLOCK = 4_096  # rows
 
 @dataclass(frozen=True, eq=False)
 class StatePlaces:
-    """Which columns of a state each number and each category is written to."""
+    """The columns of a state to which each number and each category is written."""
 
     numbers: NDArray[np.intp]
     """Column of each number, [numbers]."""
     watched: NDArray[np.intp]
-    """Which numbers say whether they are missing, [indicators]."""
+    """Indices of the numbers that have a missing indicator, [indicators]."""
     indicators: NDArray[np.intp]
-    """The columns where they say so, [indicators]."""
+    """Columns of the missing indicators, [indicators]."""
     categories: tuple[int, ...]
-    """Column of each category's code if it is static, first column of its one-hots if not, [categories]."""
+    """Column of each category's code if it is static, else first column of its one-hots, [categories]."""
 
 
 def state_places(
     numbers: Sequence[NumberEncoding], categories: Sequence[CategoryEncoding], layout: StateLayout
 ) -> StatePlaces:
-    """Where the layout puts the features: each kind of column in the order of the encodings."""
+    """The columns of the features in the layout; each kind of column is in the order of the encodings."""
     static, dynamic, binary = len(layout.static_categories), layout.numbers.start, layout.binaries.start
     columns, watched, indicators = [], [], []
     for place, number in enumerate(numbers):
@@ -80,7 +80,7 @@ def write_states(
     categories: Sequence[CategoryEncoding],
     layout: StateLayout,
 ) -> NDArray[np.float32]:
-    """The states of a feature table, [rows, width]; steps [rows] as the states hold them.
+    """The states of a feature table, [rows, width]; `steps` [rows] are values of the step column.
 
     A feature that the table lacks is missing in every row.
     """
@@ -90,7 +90,7 @@ def write_states(
     mean = np.array([number.mean for number in numbers])[:, None]
     scale = np.array([number.scale for number in numbers])[:, None]
     codes = [_codes(category, features) for category in categories]
-    # Numbers, their indicators and the step stand side by side, behind the static codes.
+    # Numbers, their indicators and the step are contiguous, after the static codes.
     first, last = len(layout.static_categories), layout.binaries.stop
     for start in range(0, len(steps), _BLOCK):
         rows = slice(start, min(start + _BLOCK, len(steps)))
@@ -116,8 +116,8 @@ def _standardised(
     mean: NDArray[np.float64],
     scale: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Some rows of the numbers, less their means, in their scales; and which are missing: [numbers, rows] both."""
-    # In float64: an outlier near the largest float32 would overflow on its way to being clipped.
+    """Some rows of the numbers, standardised and clipped, and which are missing: [numbers, rows] both."""
+    # In float64, because an outlier near the largest float32 would overflow before it is clipped.
     values = np.empty((len(columns), rows.stop - rows.start))
     for place, position in enumerate(columns):
         values[place] = np.nan if position is None else features.numeric[rows, position]
@@ -131,7 +131,7 @@ def _standardised(
 
 
 def _codes(category: CategoryEncoding, features: FeatureTable) -> tuple[int | None, NDArray[np.int64]]:
-    """The category's column and the code of each of its labels there (the last is for missing, whose code is −1)."""
+    """The category's column, and the code of each of its labels there (last, for the code −1, that of missing)."""
     column = _place(category.name, features.category_names)
     if column is None:
         return None, np.array(MISSING)
@@ -143,14 +143,14 @@ def _place(name: str, names: tuple[str, ...]) -> int | None:
     return names.index(name) if name in names else None
 
 
-# Tables of users to decide for, read as the log's features were; what is unusual about them is reported.
+# Tables of users to decide for, read like the log's features; anything unusual is reported.
 
 
-_UNSEEN = "\0"  # stands for every label met at serving time that training did not know
+_UNSEEN = "\0"  # stands for every label that training did not see
 
 
 def serving_steps(frame: pl.DataFrame, first_step: int, last_step: int, before: int = 0) -> NDArray[np.int32]:
-    """The step of each row, [rows], all of them steps of the campaign; so many rows of the table come before."""
+    """The step of each row, [rows], which must be a step of the campaign; `before` rows precede in the whole table."""
     if "step" not in frame.columns:
         raise ModelError("the table has no column 'step'; add the index of the decision to each row")
     steps = read_steps(frame["step"])
@@ -168,7 +168,7 @@ def serving_steps(frame: pl.DataFrame, first_step: int, last_step: int, before: 
 def serving_table(
     frame: pl.DataFrame, numbers: Sequence[NumberEncoding], categories: Sequence[CategoryEncoding], findings: Findings
 ) -> FeatureTable:
-    """The features of a table, as far as it has them."""
+    """The features of a table; missing columns are reported."""
     numeric = np.empty((len(numbers), len(frame)), np.float32)
     codes = np.empty((len(categories), len(frame)), np.int32)
     for values, number in zip(numeric, numbers, strict=True):
@@ -186,7 +186,7 @@ def serving_table(
 
 
 def serving_numbers(values: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """Values as float64, read as a log's are, and which of them are no numbers though they are not missing."""
+    """Values as float64, read as in a log, and which of them are neither numbers nor missing."""
     kind = kind_of(values.dtype)
     if kind == "nested":
         return pl.Series(values.name, [None] * len(values), dtype=pl.Float64), values.is_not_null()
@@ -201,7 +201,7 @@ def serving_numbers(values: pl.Series) -> tuple[pl.Series, pl.Series]:
 
 
 def serving_text(values: pl.Series) -> pl.Series:
-    """Values as text, read as a log's are."""
+    """Values as text, read as in a log."""
     kind = kind_of(values.dtype)
     if kind in TEMPORAL:
         values = plain(values)
@@ -213,14 +213,14 @@ def serving_text(values: pl.Series) -> pl.Series:
 def _read_numbers(
     frame: pl.DataFrame, encoding: NumberEncoding, values: NDArray[np.float32], findings: Findings
 ) -> None:
-    """Fill in the values [rows] of a number; what is missing or no number is not a number here."""
+    """Fill in the values [rows] of a number; NaN if missing or not a number."""
     name = encoding.name
     if name not in frame.columns:
         findings.add("serving_column_missing", column=name, count=len(frame))
         values[:] = np.nan
         return
     numbers, lost = serving_numbers(column(frame, name))
-    with np.errstate(over="ignore"):  # what is beyond float32 is reported below
+    with np.errstate(over="ignore"):  # values beyond float32 are reported below
         values[:] = numbers.to_numpy()
     if lost.any() or np.isinf(values).any():
         rows = np.flatnonzero(lost.to_numpy() | np.isinf(values))
@@ -236,7 +236,7 @@ def _read_numbers(
 
 
 def report_outside(encoding: NumberEncoding, values: NDArray[np.float32], findings: Findings, few: float = 0.0) -> None:
-    """Report values [rows] beyond those that training users had, where they are more than a `few` of all."""
+    """Report values [rows] outside the range of training users, if their share is above `few`."""
     if encoding.low is None or encoding.high is None:
         return
     outside = np.flatnonzero((values < encoding.low) | (values > encoding.high))
@@ -256,7 +256,7 @@ def report_outside(encoding: NumberEncoding, values: NDArray[np.float32], findin
 
 
 def _shown(values: pl.Series) -> list[object]:
-    """Values as examples; dates that no calendar knows as what they are stored as."""
+    """Values as examples; dates outside the calendar are shown as stored."""
     return (values.to_physical() if kind_of(values.dtype) in TEMPORAL else values).to_list()
 
 
@@ -280,5 +280,5 @@ def _code_column(frame: pl.DataFrame, encoding: CategoryEncoding, findings: Find
                     examples=values.gather(rows).unique(maintain_order=True)[:EXAMPLES].to_list(),
                     least=RARE_USERS,
                 )
-    # Such a label must become "other", not "missing": give it the code of `_UNSEEN`.
+    # Such a label must become "other" instead of "missing", so give it the code of `_UNSEEN`.
     return codes.fill_null(-1).set(other, len(encoding.labels)).to_numpy()

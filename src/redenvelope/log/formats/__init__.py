@@ -1,1 +1,1 @@
-"""Files and frames of every kind into a table of columns."""
+"""Reading files and dataframes of every kind as tables."""

@@ -1,4 +1,4 @@
-"""Reading CSV and TSV as text, with every defect of the file reported by its row."""
+"""Reading CSV and TSV as text, with every defect of a file reported by its row."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
 def read_delimited(path: Path, findings: Findings, name: str = "") -> pl.DataFrame | None:
-    """Every value as text, an empty field as null; None when the file cannot be used at all.
+    """The table with every value as text and empty fields as null; None if the file cannot be used at all.
 
-    `name` is what findings call the file, its own name unless told.
+    `name` is the file's name in findings, by default its own.
     """
     file = name or path.name
     content = _content(path, file, findings)
@@ -41,11 +41,11 @@ def read_delimited(path: Path, findings: Findings, name: str = "") -> pl.DataFra
         return None
     try:
         header = next(csv.reader([header_line.decode("utf-8")], delimiter=delimiter), [])
-    except csv.Error as error:  # a name longer than any name is: this is no table
+    except csv.Error as error:  # a name of implausible length, so this is not a table
         findings.add("file_truncated", file=file, reason=error)
         return None
     names = _column_names(header, file, findings)
-    # A quote quotes only at the start of a field; in 5" it is a character like any other.
+    # A quote only quotes at the start of a field; in 5" it is an ordinary character.
     quoted = re.search(f'(^|[\n{delimiter}])"'.encode(), content) is not None
     count_rows = _count_quoted_rows if quoted else _count_rows
     if names is None or (rows := count_rows(content, len(header), delimiter, file, findings)) is None:
@@ -66,7 +66,7 @@ def read_delimited(path: Path, findings: Findings, name: str = "") -> pl.DataFra
 
 
 def _content(path: Path, file: str, findings: Findings) -> bytes | None:
-    """The text of the file as UTF-8 with plain line ends, or None with a finding."""
+    """The file's text as UTF-8 with plain line ends; None with a finding if there is none."""
     content = text_bytes(path, file, findings)
     if content is None:
         return None
@@ -90,16 +90,16 @@ def _content(path: Path, file: str, findings: Findings) -> bytes | None:
 
 
 def _undecodable(content: bytes) -> int:
-    """Place of the first byte that is no UTF-8 text, or −1."""
+    """Position of the first byte that is not UTF-8 text, or −1."""
     try:
         content.decode("utf-8")
     except UnicodeDecodeError as error:
         return error.start
-    return content.find(b"\0")  # UTF-16, or no text at all
+    return content.find(b"\0")  # UTF-16, or not text at all
 
 
 def _delimiter(header: str) -> str:
-    """The delimiter that occurs most often in the header; a comma when none does."""
+    """The delimiter that occurs most often in the header; a comma if none occurs."""
     return max(_DELIMITERS, key=header.count)
 
 
@@ -113,7 +113,7 @@ def _column_names(header: list[str], file: str, findings: Findings) -> list[str]
 
 
 def _count_rows(content: bytes, width: int, delimiter: str, file: str, findings: Findings) -> int | None:
-    """Rows below the header; None if any has not the header's fields: parsers fill them silently, so we count."""
+    """Rows below the header; None if any has another number of fields, which parsers would fill in silently."""
     bytes_ = np.frombuffer(content, dtype=np.uint8)
     ends = np.append(np.flatnonzero(bytes_ == ord("\n")), len(bytes_))
     delimiters = np.flatnonzero(bytes_ == ord(delimiter))
@@ -127,8 +127,8 @@ def _count_rows(content: bytes, width: int, delimiter: str, file: str, findings:
 
 
 def _count_quoted_rows(content: bytes, width: int, delimiter: str, file: str, findings: Findings) -> int | None:
-    """The same where quoted fields may hold delimiters and line ends: only a real parser can count."""
-    limit = csv.field_size_limit(10 * LONGEST_TEXT)  # the field that is too long is named later, if it is no lost quote
+    """Like `_count_rows`, if quoted fields may hold delimiters and line ends, which takes a real parser."""
+    limit = csv.field_size_limit(10 * LONGEST_TEXT)  # a too long field is reported later, unless a quote is missing
     reader = csv.reader(io.StringIO(content.decode("utf-8"), newline=""), delimiter=delimiter, strict=True)
     bad: list[int] = []
     row = -1
@@ -152,11 +152,11 @@ def _report_ragged(bad: list[int], width: int, file: str, findings: Findings) ->
 
 
 def _parse(content: bytes, names: list[str], delimiter: str, quoted: bool, rows: int) -> pl.DataFrame | None:
-    """Every row as text with its number, empty fields as null; None where the parser loses its way in the quotes."""
-    # Blank lines count as rows, but the parser takes the first line it meets for the width of all.
+    """Every row as text with its number, empty fields as null; None if the parser gets lost in the quotes."""
+    # Blank lines count as rows, but the parser would take the first line it meets for the width of all.
     line_ends = re.compile(rb"\n+").search(content)
     before = len(line_ends[0]) if line_ends else 1
-    body = content[line_ends.start() if line_ends else len(content) :]  # some headers begin as packed files do: x^
+    body = content[line_ends.start() if line_ends else len(content) :]  # a header may look like a packed file: x^
     try:
         frame = pl.read_csv(
             body,

@@ -14,13 +14,13 @@ import polars as pl
 from redenvelope.errors import UsageError
 from redenvelope.log.columns import without
 
-_INDEX = re.compile(r"__index_level_\d+__")  # what Arrow calls rows' own labels that nobody named
+_INDEX = re.compile(r"__index_level_\d+__")  # Arrow's name for an unnamed index
 
 
 def to_polars(table: Any, what: str = "the table") -> pl.DataFrame:
-    """The same table as polars holds it.
+    """The same table as a polars frame.
 
-    Any frame that narwhals reads (polars, collected or not, pandas, modin, pyarrow, duckdb, …), anything that speaks
+    Accepts any frame that narwhals reads (polars, eager or lazy, pandas, modin, pyarrow, duckdb, …), anything with
     Arrow's stream protocol or the dataframe interchange protocol, or a mapping of names to columns.
     """
     try:
@@ -37,7 +37,7 @@ def to_polars(table: Any, what: str = "the table") -> pl.DataFrame:
 
 
 def _read(table: Any) -> pl.DataFrame | None:
-    """The table, or None of what is none."""
+    """The table, or None if the object is not a table."""
     frame: Any = nw.from_native(table, eager_only=True, pass_through=True)
     if isinstance(frame, nw.DataFrame):
         return _by_column(frame) if frame.implementation.is_pandas_like() else frame.to_polars()
@@ -52,7 +52,7 @@ def _read(table: Any) -> pl.DataFrame | None:
 
 
 def _interchanged(table: Any) -> pl.DataFrame:
-    """By the interchange protocol, which not every version of polars speaks itself."""
+    """Read by the interchange protocol, which not every version of polars supports."""
     try:
         return pl.from_dataframe(table)
     except TypeError:
@@ -61,9 +61,9 @@ def _interchanged(table: Any) -> pl.DataFrame:
 
 
 def _by_column(frame: nw.DataFrame[Any]) -> pl.DataFrame:
-    """A frame of pandas or its kin: polars would ask for pyarrow, which who has pandas need not have.
+    """A frame of pandas or a similar library, read without pyarrow, which polars would require.
 
-    Rows' own labels are columns where somebody named them.
+    A named index becomes a column.
     """
     native = frame.to_native()
     named = [name for name in native.index.names if name is not None and name not in native.columns]
@@ -72,10 +72,10 @@ def _by_column(frame: nw.DataFrame[Any]) -> pl.DataFrame:
 
 
 def _column(name: str, column: nw.Series[Any]) -> pl.Series:
-    """A column, with nothing where pandas has any of its signs for it."""
+    """A column, with null for each of the values by which pandas marks missing ones."""
     native, kind = column.to_native(), column.dtype
     if str(native.dtype).endswith("[pyarrow]"):
-        return pl.Series(name, column.to_arrow())  # it is Arrow's already
+        return pl.Series(name, column.to_arrow())  # already in Arrow's format
     if isinstance(kind, nw.Categorical | nw.Enum):
         labels = nw.from_native(native.cat.categories.to_series(), series_only=True)
         codes = pl.Series(native.cat.codes.to_numpy())
@@ -90,8 +90,8 @@ def _column(name: str, column: nw.Series[Any]) -> pl.Series:
 
 
 def _times(name: str, values: np.ndarray, zone: str | None) -> pl.Series:
-    """Moments, those of a zone as they are in UTC, or durations."""
-    if np.datetime_data(values.dtype)[0] == "s":  # which polars does not count in
+    """Datetimes (those with a zone are stored in UTC) or durations."""
+    if np.datetime_data(values.dtype)[0] == "s":  # a unit that polars does not have
         values = values.astype(f"{values.dtype.kind}8[ms]")
     found = pl.Series(name, values)
     if zone is None:
@@ -100,7 +100,7 @@ def _times(name: str, values: np.ndarray, zone: str | None) -> pl.Series:
 
 
 def _objects(name: str, values: list[Any]) -> pl.Series:
-    """What pandas holds as objects of Python: texts, lists, dates, numbers of several kinds."""
+    """A column that pandas holds as Python objects: text, lists, dates, or numbers of several types."""
     plain = [value.tolist() if isinstance(value, np.ndarray) else value for value in values]
     numbers = all(value is None or isinstance(value, int | float) for value in plain)
     try:

@@ -32,28 +32,28 @@ _MISSING_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file of a log, what to call it, and what the names of its folders say about every row in it."""
+    """A file of a log, its name for messages, and the column values that its folders' names give to all its rows."""
 
     path: Path
     name: str
-    """Relative to the folder that was asked for, so that two parts of the same name can be told apart."""
+    """Relative to the given folder, so that files with the same name can be distinguished."""
     partition: Mapping[str, str | date | None] = field(default_factory=dict)
     """Column -> value, from folders named column=value."""
 
 
 def is_named_parquet(path: Path) -> bool:
-    """Whether a file's name ends as that of a parquet file does."""
+    """Whether a file has the suffix of a parquet file."""
     return path.suffix.lower() in (".parquet", ".pq")
 
 
 def with_folders(frame: pl.DataFrame, folders: Mapping[str, str | date | None]) -> pl.DataFrame:
-    """A file's rows with the columns of its folders (column -> value), except those that the file has itself."""
+    """A file's rows with the columns of its folders (column -> value), unless the file has such a column itself."""
     added = {name: value for name, value in folders.items() if name not in frame.columns}
     return frame.with_columns(pl.lit(value).alias(name) for name, value in added.items())
 
 
 def files_of(source: str | Path) -> list[SourceFile]:
-    """The files a source names, in a fixed order; at least one. What exists under this very name is no pattern."""
+    """The files of a source (at least one), in a fixed order; an existing path is never taken for a pattern."""
     place = _place(source)
     if place == "file":
         return [SourceFile(Path(source), Path(source).name)]
@@ -72,14 +72,14 @@ def files_of(source: str | Path) -> list[SourceFile]:
 
 
 def require_file(path: Path) -> None:
-    """Refuse a path that is no file: a pipe would never end, a device may do anything."""
+    """Refuse a path that is not a regular file; a pipe might never end."""
     place = _place(path, patterns=False)
     if place != "file":
         raise UsageError(f"{path}: is a folder; pass a file in it")
 
 
 def report_passed_over(source: str | Path, findings: Findings) -> None:
-    """Report what lies in a folder, or matches a pattern, and is not read."""
+    """Report files in a folder, or matches of a pattern, that are not read."""
     path = Path(source)
     if path.is_file():
         return
@@ -91,17 +91,17 @@ def report_passed_over(source: str | Path, findings: Findings) -> None:
 
 
 class _Found(NamedTuple):
-    """What lies below a folder, or matches a pattern."""
+    """The files in a folder, or the matches of a pattern."""
 
     tables: list[Path]
     hidden: list[str]
-    """Tables that writers and editors left beside the parts."""
+    """Tables that writers and editors left next to the parts."""
     others: list[str]
-    """Tables of kinds that are not read here."""
+    """Tables in formats that are not read here."""
 
 
 def _place(source: str | Path, patterns: bool = True) -> Literal["file", "folder", "pattern"]:
-    """What a source is."""
+    """The kind of a source."""
     try:
         mode = Path(source).stat().st_mode
     except (OSError, ValueError) as error:
@@ -137,7 +137,7 @@ def _below(folder: Path) -> _Found:
 
 
 def _matches(pattern: str) -> _Found:
-    """The files that match; hidden ones only where the pattern says so."""
+    """The files that match a pattern; hidden ones only if the pattern names them."""
     tables: list[Path] = []
     hidden: list[Path] = []
     asked = {part[:1] for part in Path(pattern).parts if _is_hidden(part)}
@@ -150,13 +150,13 @@ def _matches(pattern: str) -> _Found:
 
 
 def _is_hidden(name: str) -> bool:
-    # Writers leave markers (_SUCCESS), halves (_temporary) and copies (.ipynb_checkpoints, ._part.csv) beside the
-    # parts; an underscore before a column's name is part of that name.
+    # Writers leave markers (_SUCCESS), temporary files (_temporary) and copies (.ipynb_checkpoints, ._part.csv) next to
+    # the parts; in a folder named _column=value, the underscore belongs to the column's name.
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def partition_columns(files: list[SourceFile]) -> dict[str, int]:
-    """Columns that the names of folders add, and how many files each is added to."""
+    """Columns that come from folder names, with the number of files that have each."""
     names = [name for file in files for name in file.partition]
     return {name: names.count(name) for name in names}
 
@@ -176,7 +176,7 @@ def _value(text: str) -> str | None:
 
 
 def _with_dates(files: list[SourceFile]) -> list[SourceFile]:
-    """Values of a column as dates where all of them are: one that is not would make the files clash."""
+    """Convert a folder column to dates if all of its values are dates; otherwise files would clash."""
     known = {name: [file.partition.get(name) for file in files] for name in partition_columns(files)}
     dated = {name for name, values in known.items() if all(_day(value) for value in values if value is not None)}
     return [
@@ -188,14 +188,14 @@ def _with_dates(files: list[SourceFile]) -> list[SourceFile]:
 
 
 def _day(text: str | date | None) -> date | None:
-    """2024-01-31 as a date; nothing else is one."""
+    """The date of a text like 2024-01-31, else None."""
     try:
         return date.fromisoformat(text) if isinstance(text, str) and len(text) == 10 else None
     except ValueError:
         return None
 
 
-# The bytes of a text file: their format by how they begin, decompressed no further than memory allows.
+# The bytes of a text file: the format is judged by the first bytes, and decompression is limited by memory.
 
 
 _CHUNK = 1 << 22
@@ -218,12 +218,12 @@ _BEGINNINGS = {
 
 
 def held_kind(head: bytes) -> str | None:
-    """What a file holds that begins so, if it is none of the texts that are read here."""
+    """The kind of a file with these first bytes, if it is not a text format that is read here."""
     return next((kind for begin, kind in _BEGINNINGS.items() if head.startswith(begin)), None)
 
 
 def has_room(needed: int, file: str, findings: Findings) -> bool:
-    """Whether there is so much memory; a file that does not fit is reported before it is read."""
+    """Whether there is enough memory; a file that does not fit is reported before it is read."""
     left = memory_lacks(needed)
     if left is not None:
         findings.add("file_too_large", file=file, needed=amount_of_memory(needed), left=amount_of_memory(left))
@@ -231,7 +231,7 @@ def has_room(needed: int, file: str, findings: Findings) -> bool:
 
 
 def text_bytes(path: Path, file: str, findings: Findings) -> bytes | None:
-    """The content of a text file, unpacked if it is gzip; None with a finding where it cannot be had."""
+    """The content of a text file, decompressed if it is gzip; None with a finding if it cannot be read."""
     try:
         size = path.stat().st_size
         if not has_room(size * TEXT_MEMORY, file, findings):

@@ -1,4 +1,4 @@
-"""Reading workbooks (.xlsx and the like): the first sheet, with an engine that an extra installs."""
+"""Reading workbooks (.xlsx and similar): the first sheet, with an optional engine."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from redenvelope.log.limits import MOST_COLUMNS
 from redenvelope.log.tables import ROW
 
 _SUFFIXES = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
-_MEMORY = 8  # times what a sheet unpacks to: its text, its cells, and the table
+_MEMORY = 8  # bytes per unpacked byte of a sheet: its text, its cells, and the table
 
 
 def is_workbook(path: Path) -> bool:
-    """Whether the name is that of a workbook."""
+    """Whether a file has the suffix of a workbook."""
     return path.suffix.lower() in _SUFFIXES
 
 
 def read_workbook(path: Path, findings: Findings, name: str = "") -> pl.DataFrame | None:
-    """The rows of the first sheet, the first of which names the columns; None with a finding where it cannot be had."""
+    """The rows of the first sheet, whose first row names the columns; None with a finding if it cannot be read."""
     file = name or path.name
     if find_spec("fastexcel") is None:
         findings.add("workbook_engine", file=file)
@@ -52,7 +52,7 @@ def read_workbook(path: Path, findings: Findings, name: str = "") -> pl.DataFram
 
 
 def _unpacked(path: Path) -> int:
-    """The bytes that a workbook unpacks to; old ones are not packed."""
+    """The unpacked size of a workbook in bytes; old formats are not packed."""
     if not zipfile.is_zipfile(path):
         return path.stat().st_size
     with zipfile.ZipFile(path) as archive:

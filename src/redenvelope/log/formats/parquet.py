@@ -1,4 +1,4 @@
-"""Reading parquet: files are checked, damaged ones reported, and sizes known before anything is read."""
+"""Reading parquet: files are checked, damage is reported, and sizes are known before anything is read."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _MAGIC = b"PAR1"
 _WIDTHS = {pl.Boolean: 1, pl.Int8: 1, pl.UInt8: 1, pl.Int16: 2, pl.UInt16: 2}
 _WIDTHS |= dict.fromkeys((pl.Int32, pl.UInt32, pl.Float32, pl.Date), 4)
 _WIDTHS |= dict.fromkeys((pl.Int64, pl.UInt64, pl.Float64, pl.Datetime, pl.Duration, pl.Time), 8)
-# The decoder panics on some damaged files; a panic is no Exception, but it is a damaged file all the same.
+# The decoder panics on some damaged files, and a panic is not an Exception.
 _FAILURES = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, OverflowError)
 
 
 def read_parquet(
     path: Path, name: str, ignored: frozenset[str], findings: Findings, first: int = 0, most: int | None = None
 ) -> pl.DataFrame | None:
-    """The table as stored, less the ignored columns; None when the file cannot be used at all.
+    """The table as stored, without the ignored columns; None if the file cannot be used at all.
 
-    `name` is what findings call the file. Of a table that no memory holds, so many rows from the `first` on are read.
+    `name` is the file's name in findings. With `most`, only so many rows are read, from the `first` on.
     """
     if not is_parquet(path, name, findings):
         return None
@@ -44,7 +44,7 @@ def read_parquet(
             scan, rows = scan.slice(first, most), max(min(most, rows - first), 0)
         elif not _fits(path, rows, kept, name, findings):
             return None
-        # What lies nested in a column is never needed, and may be any number of values: its name and type are enough.
+        # Values of nested columns are never needed and may be large, so only their names and types are kept.
         flat = [column for column, dtype in kept.items() if _is_read(column, dtype)]
         frame = taken_lazily(scan, flat).collect() if flat else pl.DataFrame({ROW: range(rows)})
         frame = _with_nested(frame, kept)
@@ -61,7 +61,7 @@ def read_parquet(
 
 
 def is_parquet(path: Path, name: str, findings: Findings) -> bool:
-    """Whether a file begins and ends as parquet does; what it is instead is reported."""
+    """Whether a file begins and ends as parquet does; if not, what it seems to be is reported."""
     try:
         with path.open("rb") as file:
             head = file.read(4)
@@ -86,7 +86,7 @@ def is_parquet(path: Path, name: str, findings: Findings) -> bool:
 
 
 def _with_nested(frame: pl.DataFrame, columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """The frame of these columns, the nested ones among them empty."""
+    """The frame with the given columns; nested columns are all null."""
     empty = [name for name in columns if name not in frame.columns]
     return taken(frame.with_columns(pl.lit(None, dtype=columns[name]).alias(name) for name in empty), columns)
 
@@ -97,13 +97,13 @@ def _is_read(column: str, dtype: pl.DataType) -> bool:
 
 
 def _fits(path: Path, rows: int, columns: Mapping[str, pl.DataType], file: str, findings: Findings) -> bool:
-    """Whether a table is no larger than is read here; told from its description, before any of it is read."""
+    """Whether a table is within the limits, judged by its metadata before its rows are read."""
     if len(columns) > MOST_COLUMNS:
         findings.add("columns_too_many", file=file, count=len(columns), limit=MOST_COLUMNS)
         return False
     flat = {column: dtype for column, dtype in columns.items() if _is_read(column, dtype)}
     needed = rows * sum(_WIDTHS.get(dtype.base_type(), 16) for dtype in flat.values())
-    # Text is kept besides: as long as the file says, or at least as the file itself where it does not say.
+    # Add the bytes of text, from the footer; if the footer does not tell, assume at least the size of the file.
     stored = stored_bytes(path)
     needed += sum(stored.get(column, 0) for column, dtype in flat.items() if kind_of(dtype) in ("text", "nested"))
     needed = needed if stored else max(needed, path.stat().st_size)
@@ -114,7 +114,7 @@ def _is_text(path: Path) -> bool:
     with path.open("rb") as file:
         head = file.read(1_000)
     try:
-        head[:-4].decode()  # the last character may be cut in two
+        head[:-4].decode()  # without the last character, which may be cut
     except UnicodeDecodeError:
         return False
     return b"\0" not in head
@@ -122,7 +122,7 @@ def _is_text(path: Path) -> bool:
 
 @contextmanager
 def read_failures(path: Path) -> Iterator[None]:
-    """Failures of reading a parquet file in words."""
+    """Within the block, failures of reading a parquet file become UsageErrors."""
     try:
         yield
     except _FAILURES as error:
@@ -134,28 +134,28 @@ def _first_line(error: BaseException) -> str:
 
 
 def scan_file(path: Path) -> pl.LazyFrame:
-    """A scan of this very file: no part of its name is a pattern, a home folder or a column."""
+    """A scan of exactly this file, whose name is not interpreted as a pattern, a home folder or a column."""
     whole = path.absolute()
     try:
         str(whole).encode()
-    except UnicodeEncodeError:  # a name that the table library cannot spell
+    except UnicodeEncodeError:  # a name that polars cannot handle
         return pl.scan_parquet(io.BytesIO(whole.read_bytes()))
     return pl.scan_parquet(whole, glob=False, hive_partitioning=False)
 
 
 # Uncompressed sizes of the columns, from the footer of a parquet file.
 #
-# polars does not expose them, so the footer is parsed here as far as needed (it is in Thrift's compact protocol).
+# polars does not expose them, so the needed part of the footer is parsed here (Thrift's compact protocol).
 
 
-_LARGEST_FOOTER = 1 << 22  # a longer one takes long to parse; its file is large by itself
-_ROW_GROUPS, _COLUMNS, _DESCRIBED, _PATH, _BYTES = 4, 1, 3, 3, 6  # numbers of the fields, from the outside in
+_LARGEST_FOOTER = 1 << 22  # a longer footer takes too long to parse, and its file is large anyway
+_ROW_GROUPS, _COLUMNS, _DESCRIBED, _PATH, _BYTES = 4, 1, 3, 3, 6  # field numbers, from the outside in
 _DEEPEST = 20
 _BOOLEANS, _BYTE, _INTEGERS, _DOUBLE, _BINARY, _LISTS, _STRUCT = (1, 2), 3, (4, 5, 6), 7, 8, (9, 10), 12
 
 
 def stored_bytes(path: Path) -> dict[str, int]:
-    """Column -> bytes of its values, unpacked; nothing where the description is not understood."""
+    """Column -> uncompressed bytes of its values; empty if the footer cannot be parsed."""
     try:
         with path.open("rb") as file:
             file.seek(-8, 2)
@@ -169,13 +169,13 @@ def stored_bytes(path: Path) -> dict[str, int]:
 
 
 class _Reader:
-    """Walks over a description, value by value."""
+    """Parses a footer, value by value."""
 
     def __init__(self, content: bytes) -> None:
         self._content, self._place = content, 0
 
     def column_bytes(self) -> dict[str, int]:
-        """What the columns of all row groups hold, by the first part of their paths."""
+        """Uncompressed bytes of each column over all row groups, by the first part of its path."""
         total: dict[str, int] = {}
         for _ in self._structs(_ROW_GROUPS):
             for _ in self._structs(_COLUMNS):
@@ -188,7 +188,7 @@ class _Reader:
         return total
 
     def _structs(self, wanted: int) -> Iterator[None]:
-        """Each struct of a list that is a field of the struct here; it is read before the next."""
+        """Iterate over the structs of a list field; each must be read before the next."""
         for field, kind in self._fields():
             if field == wanted and kind in _LISTS:
                 count, _ = self._list_header()
@@ -216,7 +216,7 @@ class _Reader:
         return self._content[self._place - length : self._place].decode("utf-8", "replace")
 
     def _fields(self) -> Iterator[tuple[int, int]]:
-        """Number and kind of each field of a struct; the value is read, or skipped, before the next."""
+        """Number and type of each field of a struct; its value must be read or skipped before the next."""
         field = 0
         while (head := self._byte()) != 0:
             kind = head & 0x0F
@@ -261,7 +261,7 @@ class _Reader:
         elif kind in _LISTS:
             count, held = self._list_header()
             for _ in range(count):
-                # In a list, a truth is a byte of its own.
+                # In a list, a boolean takes a byte of its own.
                 self._skip(_BYTE if held in _BOOLEANS else held, depth + 1)
         elif kind == _STRUCT:
             for _, held in self._fields():

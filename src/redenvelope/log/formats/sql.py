@@ -1,8 +1,8 @@
-"""Tables where they live: databases by URL, read and written through ADBC drivers.
+"""Databases by URL, read and written through ADBC drivers.
 
 `postgresql://USER@HOST/DATABASE?table=offers`, `duckdb:///FILE?query=SELECT …`, `sqlite:///FILE?table=…` (four slashes
-before an absolute path), or any other scheme for which an ADBC driver is installed. Passwords come from the
-environment: from what the database's own tools read (PGPASSWORD, PGPASSFILE), or by `${NAME}` in the URL.
+before an absolute path), or any other scheme with an installed ADBC driver. Passwords come from the environment: from
+the variables that the database's own tools read (PGPASSWORD, PGPASSFILE), or from `${NAME}` in the URL.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from redenvelope.log.eligibility import BETWEEN
 
 _STORES = ("s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl", "hf", "http", "https", "file")
 _FILES = ("duckdb", "sqlite")
-"""Databases that are a file."""
+"""Databases that are stored in a file."""
 _SECRET = re.compile(r"passw|pwd|token|secret", flags=re.IGNORECASE)
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _MODES = ("create", "replace", "append")
 _ADDED = "redenvelope_added"
-"""A temporary table of one transaction."""
+"""A temporary table, for one transaction."""
 _ROWS_AT_ONCE = 1_000_000
-_FIRST_BATCH = 10**9  # SQLite's driver takes a column's type from its first batch: from all rows
+_FIRST_BATCH = 10**9  # rows; SQLite's driver infers types from the first batch, so it must contain all rows
 _DIGITS = r"^-?[0-9]{1,18}$"
 _HELP = "check the URL, and that the credentials are where the database's own tools expect them"
 
@@ -45,8 +45,8 @@ def is_database(source: object) -> bool:
 
 
 def place_name(source: str | Path) -> str:
-    """What people read of a source: its path, or its address without user, options and statement."""
-    # What follows a question mark in an address of the web may sign the request.
+    """The name of a source for messages: its path, or its address without user, options and statement."""
+    # The query of a web address may contain a signature.
     return str(_Place.of(str(source))) if is_database(source) else _unsigned(str(source))
 
 
@@ -56,20 +56,20 @@ def _unsigned(source: str) -> str:
 
 @dataclass(frozen=True)
 class _Place:
-    """A table or a statement in a database."""
+    """A table or a statement in a database, parsed from a URL."""
 
     scheme: str
     where: str
     """User, host and database, or the path of a file."""
     options: tuple[tuple[str, str], ...]
-    """Those of the driver."""
+    """Options of the driver."""
     table: str | None
     query: str | None
     mode: str
 
     @classmethod
     def of(cls, url: str) -> _Place:
-        """What a URL names. The statement comes last, and is all that follows `query=`, encoded or not."""
+        """Parse a URL. The statement comes last: it is everything after `query=`, percent-encoded or not."""
         before, asked, query = url.partition("query=")
         if asked and before[-1] not in "?&":
             before, asked, query = url, "", ""
@@ -97,26 +97,26 @@ class _Place:
 
     @property
     def statement(self) -> str:
-        """What is to be read."""
+        """The statement that reads the rows."""
         if (self.table is None) == (self.query is None):
             raise UsageError(f"{self}: say what to read: end the URL with ?table=NAME or ?query=SELECT … (one of them)")
-        # The end of a line, because drivers put the statement into another, and it may end in a comment.
+        # With a line end, because drivers nest the statement in another, and it may end in a comment.
         return f"{self.query}\n" if self.query else f"SELECT * FROM {self.quoted}"
 
     @property
     def quoted(self) -> str:
-        """The table's name as statements write it."""
+        """The table's name, quoted for statements."""
         return ".".join(map(_quoted, (self.table or "").split(".")))
 
     def schema_and_table(self) -> tuple[str | None, str]:
-        """Where rows are to be written."""
+        """The schema and the table to write to."""
         if not self.table or self.query:
             raise UsageError(f"{self}: decisions are written to a table; end the URL with ?table=NAME")
         schema, _, name = self.table.rpartition(".")
         return schema or None, name
 
     def address(self, secrets: list[str]) -> str:
-        """What the driver is given, with the variables of the environment, which are secrets from here on."""
+        """The address for the driver, with environment variables filled in; their values are added to `secrets`."""
 
         def value(found: re.Match[str]) -> str:
             held = os.environ.get(found[1])
@@ -135,7 +135,7 @@ class _Place:
 
 @contextmanager
 def _opened(place: _Place, writes: bool) -> Iterator[Any]:
-    """A cursor in a transaction that is committed only by who writes; what goes wrong is told without secrets."""
+    """A cursor in a transaction, committed only if it `writes`; error messages are cleaned of secrets."""
     secrets = [os.environ[name] for name in ("PGPASSWORD",) if os.environ.get(name)]
     module = _driver(place)
     try:
@@ -181,7 +181,7 @@ def _connected(module: Any, place: _Place, address: str, writes: bool) -> Any:
 
 
 def read_database(url: str) -> pl.DataFrame:
-    """The rows of a table or a statement, in the types that a file would have them in."""
+    """The rows of a table or a statement, in the types that they would have in a file."""
     place = _Place.of(url)
     statement = place.statement
     with _opened(place, writes=False) as cursor:
@@ -195,7 +195,7 @@ def read_database(url: str) -> pl.DataFrame:
 
 
 def _plain(values: pl.Series) -> pl.Series:
-    """PostgreSQL's own types: decimals come as text, and ids and enumerations as bytes."""
+    """Values of PostgreSQL's types in plain types: it returns decimals as text, and ids and enumerations as bytes."""
     kind = str(values.dtype)
     if kind.startswith("Extension"):
         values = values.ext.storage()
@@ -216,7 +216,7 @@ def _plain(values: pl.Series) -> pl.Series:
 
 
 def _declared(cursor: Any, statement: str) -> dict[str, str]:
-    """Column -> type as its table declares it: SQLite stores truths as integers and times as text."""
+    """Column -> declared type, because SQLite stores booleans as integers and times as text."""
     cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(_FIRST_BATCH)})
     cursor.execute(f"CREATE TEMP VIEW redenvelope_statement AS {statement}")
     cursor.execute("PRAGMA table_info(redenvelope_statement)")
@@ -225,7 +225,7 @@ def _declared(cursor: Any, statement: str) -> dict[str, str]:
 
 
 def _as_declared(values: pl.Series, declared: str) -> pl.Series:
-    """A column in the type that it was declared with, where all of its values fit."""
+    """A column in its declared type, if all of its values fit."""
     if "BOOL" in declared and values.dtype == pl.Int64:
         return values.cast(pl.Boolean) if values.is_in([0, 1]).all() else values
     if re.search(r"\(\d+, *[1-9]", declared) and values.dtype == pl.Int64:
@@ -241,7 +241,7 @@ def _as_declared(values: pl.Series, declared: str) -> pl.Series:
 
 
 def require_table(url: str) -> None:
-    """Refuse a database that does not answer, and a table that is there and is not to be replaced or added to."""
+    """Refuse a database that does not answer, and an existing table that is neither to be replaced nor appended to."""
     place = _Place.of(url)
     place.schema_and_table()
     if _exists(place) and place.mode == "create":
@@ -256,15 +256,15 @@ def _exists(place: _Place) -> bool:
         try:
             cursor.execute(f"SELECT * FROM {place.quoted} WHERE 1 = 0")
         except driver.Error:
-            return False  # or writing says what is wrong
+            return False  # if something else is wrong, writing will report it
     return True
 
 
 def write_database(url: str, rows: pl.LazyFrame) -> None:
-    """Write rows to a table; who reads it sees all of them or none."""
+    """Write rows to a table; readers see all of them or none."""
     place = _Place.of(url)
     schema, name = place.schema_and_table()
-    # What is added to a table that somebody made is converted to its types, column by column, by the database.
+    # When appending to an existing table, the database converts each column to the table's type.
     added = place.mode == "append" and _exists(place)
     said = {"temporary": True} if added else {"db_schema_name": schema} if schema else {}
     mode = "replace" if place.mode == "replace" else "create"
@@ -283,7 +283,7 @@ def _quoted(name: str) -> str:
 
 
 def _slices(rows: pl.LazyFrame) -> Iterable[pl.DataFrame]:
-    """So many rows at a time, in types that all databases have."""
+    """The rows in slices, in types that all databases have."""
     unsigned, small = cs.by_dtype(pl.UInt64, pl.UInt32, pl.UInt16, pl.UInt8), cs.by_dtype(pl.Int8)
     plain = rows.with_columns(
         cs.list().list.join(BETWEEN), unsigned.cast(pl.Int64), small.cast(pl.Int16), cs.categorical().cast(pl.String)

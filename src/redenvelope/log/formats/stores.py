@@ -1,7 +1,7 @@
 """Tables at addresses: Parquet in an object store (s3://…, gs://…, az://…), or a database (see `sql.py`).
 
-Credentials, region and endpoint are those of the environment (AWS_ACCESS_KEY_ID, AWS_REGION, AWS_ENDPOINT_URL, …), as
-the store's own tools read them. Requests that fail are repeated for half a minute; one without an answer ends.
+Credentials, region and endpoint come from the environment (AWS_ACCESS_KEY_ID, AWS_REGION, AWS_ENDPOINT_URL, …), as for
+the store's own tools. Failed requests are retried for half a minute; a request without an answer times out.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from redenvelope.errors import UsageError
 from redenvelope.log.formats.sql import is_database, place_name, read_database
 
 _PATIENCE = 300.0
-"""Seconds that a request may take; a part of a file is one request."""
+"""Time limit of a request in seconds; a part of a file is one request."""
 
 
 def scan_address(address: str, patience: float = _PATIENCE) -> pl.LazyFrame:
-    """A scan of the Parquet at an address: an object, all below a folder, or a pattern."""
+    """A scan of the Parquet at an address: an object, everything in a folder, or a pattern."""
     return pl.scan_parquet(address, storage_options=_options(address, patience))
 
 
 def read_address(address: str) -> pl.DataFrame:
-    """All rows of the Parquet at an address, or of the table or statement of a database."""
+    """All rows of the Parquet at an address, or of a database's table or statement."""
     if is_database(address):
         return read_database(address)
     with store_failures(address):
@@ -32,7 +32,7 @@ def read_address(address: str) -> pl.DataFrame:
 
 
 def require_parquet(address: str) -> None:
-    """Refuse to write anything but a Parquet object."""
+    """Refuse an address to write to that does not end as a Parquet object."""
     if not address.lower().endswith((".parquet", ".pq")):
         raise UsageError(
             f"{address}: decisions are written to an object store as one .parquet; end the address with it"
@@ -40,7 +40,7 @@ def require_parquet(address: str) -> None:
 
 
 def sink_address(rows: pl.LazyFrame, address: str, compression_level: int, patience: float = _PATIENCE) -> None:
-    """Write rows as one object, which is there when all of it is."""
+    """Write rows as one object, which appears only once it is complete."""
     with store_failures(address):
         options = _options(address, patience)
         rows.sink_parquet(address, compression_level=compression_level, storage_options=options)
@@ -48,7 +48,7 @@ def sink_address(rows: pl.LazyFrame, address: str, compression_level: int, patie
 
 @contextmanager
 def store_failures(address: str) -> Iterator[None]:
-    """Within, what a store answers, or that it does not, is told in words."""
+    """Within the block, a store's errors and timeouts become UsageErrors."""
     try:
         yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Coercing columns to their types: ids, steps, actions, outcomes, features; values that cannot be are noted by row."""
+"""Typing columns: ids, steps, actions, outcomes, features; values that do not fit are noted by row."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ Noted = dict[tuple[str, str], Places]
 
 
 def ids_are_whole(users: pl.Series) -> bool:
-    """Whether ids of text are all integers as integers are written; one that is not keeps all of them text."""
+    """Whether text ids are all written as integers; a single exception keeps all of them text."""
     if kind_of(users.dtype) != "text":
         return False
     ids = read_ids(users)
     if ids is None or not ids.usable.str.contains(PLAIN_INTEGER).all():
         return False
-    # Nineteen digits may be too many for int64.
+    # An integer of nineteen digits may exceed int64.
     return ids.usable.cast(pl.Int64, strict=False).null_count() == ids.usable.null_count()
 
 
 def coerce_user(table: Table, whole: bool, found: Noted) -> pl.Series | None:
-    """Ids as int64 or text; None when the column cannot be an id. Text is read as integers where it is whole."""
+    """Ids as int64 or text; None if the column cannot hold ids. Text is read as integers if `whole`."""
     users = table.frame["user"]
     ids = read_ids(users)
     if ids is None:
@@ -53,7 +53,7 @@ def coerce_user(table: Table, whole: bool, found: Noted) -> pl.Series | None:
 
 
 def coerce_step(table: Table, found: Noted) -> pl.Series | None:
-    """Steps as int32; None when the column cannot be a step."""
+    """Steps as int32; None if the column cannot hold steps."""
     steps = table.frame["step"]
     table.note(found, "step_null", "step", steps.is_null())
     numbers = read_steps(steps)
@@ -66,7 +66,7 @@ def coerce_step(table: Table, found: Noted) -> pl.Series | None:
 
 
 def coerce_outcome(table: Table, role: str, found: Noted) -> NDArray[np.float64] | None:
-    """Propensity, reward or cost, [rows], every value that is not a usable number noted; None when none can be."""
+    """Propensity, reward or cost, [rows], with every unusable value noted; None if the column cannot hold numbers."""
     values = table.frame[role]
     if kind_of(values.dtype) in TEMPORAL:
         table.note(found, "cost_null" if role == "cost" else "value_null", role, values.is_null())
@@ -75,7 +75,7 @@ def coerce_outcome(table: Table, role: str, found: Noted) -> NDArray[np.float64]
     numbers = to_numbers(values)
     nan = numbers.is_nan().fill_null(False)
     if role == "cost":
-        table.note(found, "cost_null", role, values.is_null() | nan)  # what other tools write for an empty field
+        table.note(found, "cost_null", role, values.is_null() | nan)  # some tools write NaN for an empty field
     else:
         table.note(found, "value_null", role, values.is_null())
         table.note(found, "value_nan", role, nan)
@@ -84,7 +84,7 @@ def coerce_outcome(table: Table, role: str, found: Noted) -> NDArray[np.float64]
     if role != "propensity":
         too_large = (numbers.abs() > LARGEST_AMOUNT) & numbers.is_finite()
         table.note(found, "value_too_large", role, too_large.fill_null(False))
-        numbers = numbers.set(too_large.fill_null(False), None)  # the log is refused; its sums must not overflow before
+        numbers = numbers.set(too_large.fill_null(False), None)  # so that sums do not overflow before the refusal
     else:
         too_small = (numbers > 0) & (numbers < LEAST_PROPENSITY)
         table.note(found, "propensity_too_small", role, too_small.fill_null(False))
@@ -102,7 +102,7 @@ def coerce_outcome(table: Table, role: str, found: Noted) -> NDArray[np.float64]
 
 
 def _note_no_numbers(table: Table, role: str, broken: pl.Series, found: Noted) -> None:
-    """Note values that are no numbers, by what they look like: each look has a remedy of its own."""
+    """Note values that are not numbers by their look, because each look has its own remedy."""
     if not broken.any():
         return
     text = table.frame[role].cast(pl.String)
@@ -114,7 +114,7 @@ def _note_no_numbers(table: Table, role: str, broken: pl.Series, found: Noted) -
 
 
 def coerce_action(table: Table, found: Noted) -> Words | None:
-    """Actions by their labels as written; None when every one is missing."""
+    """Actions by their labels as written; None if all are missing."""
     actions = table.frame["action"]
     table.note(found, "action_null", "action", actions.is_null())
     if actions.null_count() == len(actions):
@@ -130,7 +130,7 @@ def coerce_action(table: Table, found: Noted) -> Words | None:
         table.note(found, "value_infinite", "action", actions.is_infinite().fill_null(False))
     numbers = actions.cast(pl.Int8) if kind == "boolean" else actions
     distinct = numbers.drop_nulls().unique().sort()
-    # Looked up among the few that there are: a text for every row would take far longer.
+    # Look codes up among the distinct values: converting every row to text would take far longer.
     codes = np.searchsorted(distinct.to_numpy(), numbers.fill_null(distinct[0]).to_numpy()).astype(np.int32)
     if numbers.null_count():
         codes[numbers.is_null().to_numpy()] = -1
@@ -146,7 +146,7 @@ def number_labels(numbers: pl.Series) -> pl.Series:
     )
 
 
-# Features, as far as their own rows determine them: a number, or text that may mean a number or a label.
+# Features, as far as their own rows determine them: a number, or text that may mean numbers or labels.
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,23 +154,23 @@ class FeatureRows:
     """The rows of one feature."""
 
     kind: str
-    """What the table holds: "text", "integer", "number", "boolean", "missing" or one of `TEMPORAL`."""
+    """The kind in the table: "text", "integer", "number", "boolean", "missing" or one of `TEMPORAL`."""
     plain: NDArray[np.float32] | None = None
-    """[rows]; None for text, unless it has too many different values for anything but a number. NaN is missing."""
+    """[rows], NaN if missing; None for text, unless it has too many distinct values for a category."""
     words: Words | None = None
-    """For text of no more than `MOST_LABELS` different values."""
+    """For text with at most `MOST_LABELS` distinct values."""
     tally: TextTally | None = None
     """For text."""
     many: LabelSums | None = None
-    """For text of more different values."""
+    """For text with more distinct values."""
     different: NDArray[np.generic] | None = None
-    """Integers, if all of them are different: such a column may name rows."""
+    """Integers, if all of them are distinct, because such a column may identify rows."""
     found: Found = field(default_factory=dict)
-    """Rows that may break a rule, depending on what the column means."""
+    """Rows that may violate a rule, depending on what the column means."""
 
     @cached_property
     def numbers(self) -> NDArray[np.float32] | None:
-        """The rows as numbers, [rows], NaN where missing; None where a row is no number."""
+        """The rows as numbers, [rows], NaN if missing; None if any row is not a number."""
         if self.words is None:
             return self.plain
         if self.tally is None or self.tally.words:
@@ -178,7 +178,7 @@ class FeatureRows:
         return np.append(_narrow(to_numbers(self.words.values))[0], np.float32("nan"))[self.words.codes]
 
     def rows(self, index: NDArray[np.int64]) -> FeatureRows:
-        """Some of the rows, in this order."""
+        """Some of the rows, in the given order."""
         return replace(
             self,
             plain=None if self.plain is None else self.plain[index],
@@ -187,7 +187,7 @@ class FeatureRows:
 
 
 def coerce_feature(table: Table, name: str) -> FeatureRows:
-    """A feature in the types its rows can have."""
+    """A feature, typed as far as its rows determine."""
     values = column(table.frame, name)
     kind = kind_of(values.dtype)
     if kind == "text":
@@ -198,7 +198,7 @@ def coerce_feature(table: Table, name: str) -> FeatureRows:
 
 
 def _narrow(numbers: pl.Series) -> tuple[NDArray[np.float32], pl.Series | None]:
-    """Numbers as float32, what is missing or too large for it as NaN; and which were too large, if any."""
+    """Numbers as float32, NaN if missing or too large for it; and which were too large, if any."""
     narrow = numbers.cast(pl.Float32, strict=False)
     infinite = narrow.is_infinite()
     if not infinite.any():
@@ -215,7 +215,7 @@ def _noted(table: Table, name: str, broken: Mapping[str, pl.Series]) -> Found:
 
 
 def _different_integers(values: pl.Series) -> NDArray[np.generic] | None:
-    """The values, [rows], if all are whole numbers and no two are the same."""
+    """The values, [rows], if all are distinct integers."""
     if values.null_count() or (values.dtype.is_float() and not (values == values.floor()).all()):
         return None
     head = values.head(10_000)
@@ -246,7 +246,7 @@ def _text_rows(table: Table, name: str, text: pl.Series) -> FeatureRows:
 
 
 def _many_rows(table: Table, name: str, text: pl.Series, distinct: pl.Series) -> FeatureRows:
-    """The same for text with more different values than a category has."""
+    """Like `_text_rows`, for text with more distinct values than a category may have."""
     counted = text.drop_nulls().value_counts()
     meanings = Meanings.of(counted["value"])
     tally = meanings.tally(counted["count"].cast(pl.Int64).to_numpy())

@@ -1,4 +1,7 @@
-"""Inferring the schema from the sums of all parts, reporting what is wrong, and assembling logs that follow it."""
+"""Inferring the schema from the statistics of all parts, reporting violations, and assembling logs by the schema.
+
+`finish` decides what each column means (number, category or left out) and checks the values; `assemble` makes a `Log`.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +42,9 @@ _FEW_USERS = 100
 def finish(
     sums: SchemaSums, keys: KeySums, files: tuple[str, ...], findings: Findings, costs: tuple[str, ...] = ()
 ) -> Schema:
-    """What the sums of a whole log mean; `findings` are those of its files, to which the log's own are added.
+    """The schema of a log with these statistics; `findings` are those of its files, and the log's are added to them.
 
-    `costs` are columns that budgets sum: they may be all that a feature may not.
+    `costs` are columns that budgets sum, which may have properties that a feature may not have.
     """
     report_keys(keys, files, findings)
     span = sums.last_step - sums.first_step + 1
@@ -69,7 +72,7 @@ def finish(
     _report_order(sums, keys, numeric, features, files, findings)
     if not findings.refused and sums.users < _FEW_USERS:
         findings.add("few_users", column="user", count=sums.users)
-    if not findings.refused:  # rows in conflict are counted once
+    if not findings.refused:  # rows in conflict are counted only once
         _report_rare_actions(actions, findings)
         report_rare(features, sums.rows, findings)
     if not findings.refused and all(feature.role == "left out" for feature in features):
@@ -106,7 +109,7 @@ def _report_order(
     files: tuple[str, ...],
     findings: Findings,
 ) -> None:
-    """Report rows out of order, copies, conflicts and gaps."""
+    """Report unsorted rows, duplicates, conflicts and gaps."""
     meanings = {"number": "number", "category": "text"}
     used = {(feature.name, meanings[feature.role]) for feature in features if feature.role in meanings}
     used.add(("action", "number" if numeric_actions else "text"))
@@ -119,17 +122,17 @@ def _report_order(
     report_places(findings, files, "step_gap", "step", sums.found.get(("step_gap", "step")))
 
 
-# Checks of values: actions to choose between, usable propensities, outcomes that vary.
+# Checks of values: several actions, valid propensities, outcomes that vary.
 
 
 _RARE_ACTION_ROWS = 50
 _MOSTLY_ZERO = 0.999
-_ROUNDED = 0.02  # relative: a third is often stored as 0.33
-_SURE = 1e-6  # p-value: with millions of rows every honest rounding is "significant" at 5 %
+_ROUNDED = 0.02  # relative, because a third is often stored as 0.33
+_SURE = 1e-6  # p-value; with millions of rows, any honest rounding is "significant" at 5 %
 
 
 def report_values(role: str, found: Found, files: tuple[str, ...], findings: Findings) -> None:
-    """Report the values of an outcome or a propensity that are no numbers."""
+    """Report values of an outcome or a propensity that are not numbers."""
     for rule in ("value_null", "cost_null", *LOOKS, "not_a_number", "value_nan", "value_infinite", "value_too_large"):
         report_places(findings, files, rule, role, found.get((rule, role)))
 
@@ -137,7 +140,7 @@ def report_values(role: str, found: Found, files: tuple[str, ...], findings: Fin
 def check_actions(
     sums: ActionSums, forms: dict[str, str], actions: tuple[ActionRows, ...], rows: int, findings: Findings
 ) -> None:
-    """There must be something to choose between, and enough rows of each."""
+    """Check that there are several actions, but not too many, and that labels have one form."""
     if len(actions) < len(forms):
         changed = [label for label in sums.labels if forms[label] != label]
         findings.add("action_label_form", column="action", count=len(changed), examples=changed)
@@ -159,7 +162,7 @@ def _report_rare_actions(actions: tuple[ActionRows, ...], findings: Findings) ->
 def check_propensity(
     sums: OutcomeSums, actions: tuple[ActionRows, ...], found: Found, files: tuple[str, ...], findings: Findings
 ) -> None:
-    """Propensities must be probabilities, leave a choice, and agree with what was logged."""
+    """Check that propensities are probabilities, leave a choice, and agree with the logged actions."""
     if not sums.finite:
         return
     low, high = sums.low, sums.high
@@ -177,12 +180,12 @@ def check_propensity(
 
 
 def _check_uniform_claim(claimed: float, actions: tuple[ActionRows, ...], findings: Findings) -> None:
-    """A constant propensity of 1/K is a claim that all actions were equally likely: test it."""
+    """Test a constant propensity of 1/K, which claims that all actions were equally likely."""
     counts = np.array([action.rows for action in actions], dtype=np.float64)
     if len(counts) < 2 or abs(claimed * len(counts) - 1) > _ROUNDED:
         return
     freedom, statistic = len(counts) - 1, float(((counts - counts.mean()) ** 2).sum() / counts.mean())
-    # Four standard deviations are less than sure; most logs need nothing that takes longer to load than to read them.
+    # Four standard deviations are far from certain, but most logs stop here and need not load scipy.
     if statistic <= freedom + 4 * sqrt(2 * freedom):
         return
     from scipy.special import chdtrc
@@ -200,7 +203,7 @@ def _check_uniform_claim(claimed: float, actions: tuple[ActionRows, ...], findin
 
 
 def check_cost(sums: OutcomeSums, found: Found, files: tuple[str, ...], findings: Findings) -> None:
-    """Costs must not be negative, and must differ: a price acts on differences."""
+    """Check that costs are not negative and that they differ, because a price acts on differences."""
     report_places(findings, files, "cost_negative", "cost", found.get(("cost_negative", "cost")))
     if _is_constant(sums):
         findings.add("cost_constant", column="cost", count=sums.rows, value=sums.low)
@@ -209,7 +212,7 @@ def check_cost(sums: OutcomeSums, found: Found, files: tuple[str, ...], findings
 
 
 def check_reward(sums: OutcomeSums, findings: Findings) -> None:
-    """Rewards should differ, and not be almost always zero."""
+    """Check that rewards differ and are not almost always zero."""
     if _is_constant(sums):
         findings.add("reward_constant", column="reward", count=sums.rows, value=sums.low)
     else:
@@ -226,26 +229,26 @@ def _check_zeros(role: str, sums: OutcomeSums, findings: Findings) -> None:
         findings.add("mostly_zero", column=role, count=sums.zeros, share=f"{share:.2%}")
 
 
-# Features: which columns are numbers, which are categories, and which are left out, judged on all rows.
+# Features: which columns are numbers, categories, or left out, judged by all rows.
 
 
-_MIXED_SHARE = 0.5  # from this share of numbers on, text in a column is a mistake and not a label
-_ID_SHARE = 0.5  # of the users: more labels than this name users or rows, not kinds
-_ID_USERS = 100  # fewer users say nothing about cardinality
+_MIXED_SHARE = 0.5  # from this share of numbers on, text in a column counts as a mistake
+_ID_SHARE = 0.5  # of the users; more labels than this identify users or rows
+_ID_USERS = 100  # with fewer users, cardinality says nothing
 _ID_ROWS = 100
 _HALF = 0.5
 _MOST_CLASSES = 50
 _FIGURE = r"\d+(?:[.,]\d+)?"
 _CLASS = re.compile(rf"{_FIGURE}\s*\+|[<>≤≥]=?\s*{_FIGURE}|{_FIGURE}\s*[-–]\s*{_FIGURE}|{_FIGURE} (?:or|and) \w+")
 """Labels of classes of numbers: 5+, <1, 18-24, 3 or more."""
-_SAID_LABELS, _SAID_SHARE = 5, 0.05  # of rare labels: a few typing errors are not reported
+_SAID_LABELS, _SAID_SHARE = 5, 0.05  # of rare labels; below both, they may be typing errors and are not reported
 _LEAK = 0.99
 
 
 def judge_feature(
     name: str, sums: ColumnSums, users: int, found: Found, files: tuple[str, ...], findings: Findings
 ) -> FeatureColumn:
-    """What a column is taken for, and every rule that it breaks."""
+    """The role of a column; reports every rule that it violates."""
     if sums.kind == "date":
         findings.add("feature_calendar", column=name, count=sums.rows)
         return _left_out(name, sums, "feature_calendar")
@@ -259,14 +262,14 @@ def judge_feature(
 
 
 def cost_column(name: str, sums: ColumnSums) -> FeatureColumn:
-    """A column that a budget sums: a number where it can be one; it is taken out of the features later."""
+    """The schema entry of a column that a budget sums, a number if possible; it is removed from the features later."""
     if sums.numbers is None or (sums.tally is not None and sums.tally.words):
         return _left_out(name, sums, "not_a_number")
     return FeatureColumn(name, sums.kind, "number", None, not sums.numbers.changes, number=sums.numbers)
 
 
 def report_leaks(features: list[FeatureColumn], findings: Findings) -> None:
-    """Features that all but equal the reward or the cost were known only afterwards."""
+    """Report features that nearly equal the reward or the cost: they must have been known only afterwards."""
     for variable, outcome in enumerate(("reward", "cost"), start=1):
         for feature in features:
             if feature.number is None:
@@ -283,10 +286,10 @@ def report_leaks(features: list[FeatureColumn], findings: Findings) -> None:
 
 
 def report_rare(features: Sequence[FeatureColumn], rows: int, findings: Findings) -> None:
-    """Labels of so few users that a plan takes them together."""
+    """Report labels with so few users that a plan pools them."""
     for feature in features:
         users, own = np.array(feature.label_users), np.array(feature.label_rows)
-        rare = np.flatnonzero(users < RARE_USERS / SHARES[0])  # of the users, so many train
+        rare = np.flatnonzero(users < RARE_USERS / SHARES[0])  # only this share of the users trains
         if feature.role != "category" or (len(rare) < _SAID_LABELS and own[rare].sum() < _SAID_SHARE * rows):
             continue
         order = rare[np.argsort(-own[rare], kind="stable")]
@@ -303,14 +306,14 @@ def report_rare(features: Sequence[FeatureColumn], rows: int, findings: Findings
 
 
 def _is_top_coded(sums: ColumnSums) -> bool:
-    """Whether a few numbers stand beside classes of numbers, such as 0, 1, 2, 3+: all of them are labels."""
+    """Whether a column mixes a few numbers with classes of numbers, such as 0, 1, 2, 3+, so that all are labels."""
     if sums.labels is None or sums.labels.distinct > _MOST_CLASSES:
         return False
     return any(_CLASS.fullmatch(label.strip()) for label in sums.labels.labels)
 
 
 def _means_number(name: str, tally: TextTally, found: Found, files: tuple[str, ...], findings: Findings) -> bool:
-    """Whether a column of text is a column of numbers; a few words among numbers are reported as a mistake."""
+    """Whether a text column holds numbers; a few words among numbers are reported as a mistake."""
     if tally.formatted > _MIXED_SHARE * tally.filled:
         report_places(findings, files, "feature_number_as_text", name, found.get(("feature_number_as_text", name)))
         return False
@@ -325,7 +328,7 @@ def _means_number(name: str, tally: TextTally, found: Found, files: tuple[str, .
 
 def _number(name: str, sums: ColumnSums, found: Found, files: tuple[str, ...], findings: Findings) -> FeatureColumn:
     numbers = sums.numbers
-    assert numbers is not None  # no row is anything else
+    assert numbers is not None  # every row is a number
     if ("feature_infinite", name) in found:
         report_places(findings, files, "feature_infinite", name, found["feature_infinite", name])
         return _left_out(name, sums, "feature_infinite")
@@ -340,12 +343,12 @@ def _number(name: str, sums: ColumnSums, found: Found, files: tuple[str, ...], f
 
 def _category(name: str, sums: ColumnSums, users: int, findings: Findings) -> FeatureColumn:
     labels = sums.labels
-    assert labels is not None  # text always has them
+    assert labels is not None  # text columns have label statistics
     constant = labels.labels[0] if labels.distinct == 1 else None
     if why := _without_values(name, sums.rows, labels.missing, constant, findings):
         return _left_out(name, sums, why)
     distinct = labels.distinct + (labels.missing > 0)
-    # A second id of the user is constant within it, so labels are counted against users, not rows.
+    # A second id of the user is constant within users, so labels are compared with users instead of rows.
     if distinct > MOST_LABELS or (users >= _ID_USERS and distinct > _ID_SHARE * users):
         findings.add("feature_like_id", column=name, count=distinct, distinct=distinct, total=sums.rows)
         return _left_out(name, sums, "feature_like_id")
@@ -362,7 +365,7 @@ def _category(name: str, sums: ColumnSums, users: int, findings: Findings) -> Fe
 
 
 def _without_values(name: str, rows: int, missing: int, constant: float | str | None, findings: Findings) -> str | None:
-    """The rule for which a feature says nothing, if it does not; half-empty ones are used, and reported."""
+    """The rule by which a feature without information is left out, if so; half-empty ones are used and reported."""
     if missing == rows:
         findings.add("feature_missing_all", column=name, count=missing)
         return "feature_missing_all"
@@ -388,8 +391,8 @@ def _never_changes(numbers: NumberSums | None, labels: LabelSums | None) -> bool
 
 
 def assemble(rows: Rows, schema: Schema) -> Log:
-    """The log of some users' rows, read against the schema of all; the schema is not refused."""
-    assert rows.action is not None  # or the schema would be refused
+    """The log of some users' rows, read by the schema of all rows, which must not be refused."""
+    assert rows.action is not None  # otherwise the schema would be refused
     catalogue = schema.catalogue
     written = rows.action.values
     if catalogue.numeric and rows.action_kind == "text":
@@ -400,7 +403,7 @@ def assemble(rows: Rows, schema: Schema) -> Log:
         starts=rows.starts,
         step=rows.step,
         action=action,
-        # Without propensities they are estimated afterwards.
+        # Missing propensities are estimated afterwards.
         propensity=rows.outcomes.get("propensity", np.ones(len(rows))),
         reward=rows.outcomes["reward"],
         cost=rows.outcomes["cost"],
@@ -414,7 +417,7 @@ def assemble(rows: Rows, schema: Schema) -> Log:
 
 
 def _eligible(listed: Words, action: NDArray[np.int32], catalogue: ActionCatalogue) -> NDArray[np.bool_]:
-    """What each row's user might have got, [rows, actions]: the list, everything without one, and what was logged."""
+    """Eligible actions of each row, [rows, actions]: those listed, or all without a list, and the logged one."""
     mask = mask_of_texts(list(listed.values), catalogue)
     eligible = np.concatenate([mask, np.ones((1, len(catalogue)), dtype=bool)])[listed.codes]
     eligible[np.arange(len(action)), action] = True
@@ -422,7 +425,7 @@ def _eligible(listed: Words, action: NDArray[np.int32], catalogue: ActionCatalog
 
 
 def _coded(words: Words, labels: tuple[str, ...]) -> NDArray[np.int32]:
-    """The rows as places among the labels, [rows]; missing is −1."""
+    """The index of each row's value among the labels, [rows]; missing is −1."""
     place = {label: code for code, label in enumerate(labels)}
     lookup = np.array([place.get(value, -1) for value in words.values] + [-1], dtype=np.int32)
     return lookup[words.codes]
@@ -433,7 +436,7 @@ def _feature_table(rows: Rows, schema: Schema) -> FeatureTable:
     codes = np.empty((len(rows), len(schema.categories)), dtype=np.int32, order="F")
     for place, feature in enumerate(schema.categories):
         words = rows.features[feature.name].words
-        assert words is not None  # a category has few labels, so any of its parts has
+        assert words is not None  # a category has few labels, so every part has its words
         codes[:, place] = _coded(words, feature.labels)
     return FeatureTable(
         numeric_names=names,
@@ -449,6 +452,6 @@ def _side_by_side(rows: Rows, names: tuple[str, ...]) -> NDArray[np.float32]:
     numeric = np.empty((len(rows), len(names)), dtype=np.float32, order="F")
     for place, name in enumerate(names):
         numbers = rows.features[name].numbers
-        assert numbers is not None  # a number in all rows is one in these
+        assert numbers is not None  # a column with numbers in all rows has them in these
         numeric[:, place] = numbers
     return numeric

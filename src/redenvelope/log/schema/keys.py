@@ -1,4 +1,4 @@
-"""Keys of a log: user ids, steps and episodes in their types. They come first, because parts are made by user."""
+"""Keys of a log: typed user ids, steps, episodes and clusters. They come first, because parts are made by user."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from redenvelope.randomness import user_keys
 
 @dataclass(frozen=True)
 class KeySums:
-    """What a table says about its ids and steps."""
+    """Findings about the ids and steps of a table."""
 
     rows: int
     user_kind: str | None
-    """What the column of ids holds; None without one."""
+    """The kind of the id column; None without one."""
     step_kind: str | None
     whole_ids: bool
-    """Whether ids of text are read as integers, because all of them are."""
+    """Whether text ids are read as integers, because all of them are integers."""
     found: Found
     episodes: Episodes | None = None
     numbered: int | None = None
-    """The last step, where steps were numbered by time."""
+    """The last step, if steps were numbered by time."""
     time: str = "step"
-    """What the column is called that times, or what may be times, were read from."""
+    """The name of the column that times, or possible times, were read from."""
 
     def merge(self, other: KeySums) -> KeySums:
         """See Mergeable."""
@@ -49,9 +49,9 @@ class KeySums:
 
 
 def settle_keys(table: Table, columns: ColumnMap | None = None, whole_ids: bool | None = None) -> tuple[Table, KeySums]:
-    """The table with its ids, episodes and steps in their types, and what was found about them and their order.
+    """The table with typed ids, episodes and steps, and the findings about them and their order.
 
-    Of a part of a table, `whole_ids` says whether all ids of the table are whole.
+    For a part of a table, `whole_ids` says whether all ids of the whole table are integers.
     """
     found: dict[tuple[str, str], Places] = {}
     columns = columns or ColumnMap()
@@ -75,7 +75,7 @@ def settle_keys(table: Table, columns: ColumnMap | None = None, whole_ids: bool 
 
 
 def with_keys(table: Table, whole_ids: bool, found: dict[tuple[str, str], Places]) -> Table:
-    """The table with its ids and steps in their types, less those that can have none; types that they have stay."""
+    """The table with typed ids and steps, without columns that cannot be typed; typed columns stay as they are."""
     frame = table.frame
     if "user" in frame.columns:
         users = coerce_user(table, whole_ids, found)
@@ -87,7 +87,7 @@ def with_keys(table: Table, whole_ids: bool, found: dict[tuple[str, str], Places
 
 
 def report_keys(keys: KeySums, files: tuple[str, ...], findings: Findings) -> None:
-    """Report what is wrong with ids and steps; their order is reported with the copies, see `infer.py`."""
+    """Report what is wrong with ids and steps; their order is reported later, with duplicates (see `infer.py`)."""
     broken = ("user_null", "user_not_finite", "user_not_integer", "user_too_large")
     for rule in broken:
         report_places(findings, files, rule, "user", keys.found.get((rule, "user")))
@@ -118,12 +118,12 @@ def report_keys(keys: KeySums, files: tuple[str, ...], findings: Findings) -> No
 
 
 _ALONE = np.uint64(0xA1A5E5C1D7B3F00D)
-"""Keeps the key of a user who is a cluster of their own apart from those of clusters."""
+"""Keeps the keys of users without a cluster distinct from those of clusters."""
 
 
 def cluster_keys(values: pl.Series, users: pl.Series) -> KeyArray:
-    """The clusters that a column names as 64-bit numbers, [rows]: equal names, equal keys, whatever type they are
-    stored in. Where it names none, the row's user is a cluster of their own."""
+    """The clusters in a column as 64-bit keys, [rows]; equal names have equal keys, whatever their type. A user whose
+    cluster is missing is a cluster of one."""
     if values.dtype.is_float():
         whole = values.cast(pl.Int64, strict=False)
         values = whole if (whole == values).all() else values
@@ -137,10 +137,10 @@ def cluster_keys(values: pl.Series, users: pl.Series) -> KeyArray:
 
 
 def with_clusters(table: Table, name: str | None, found: dict[tuple[str, str], Places]) -> Table:
-    """The table with the key of each row's cluster instead of its name; its ids have their types."""
+    """The table with the key of each row's cluster in place of its name; its ids must be typed."""
     if name is None or name not in table.frame.columns:
         return table
-    if "user" not in table.frame.columns:  # without users, the log is refused
+    if "user" not in table.frame.columns:  # the log is refused for it
         return replace(table, frame=without(table.frame, {name}))
     values = column(table.frame, name)
     values = values.fill_nan(None) if values.dtype.is_float() else values
@@ -159,18 +159,18 @@ _TIME = "\0time"
 
 @dataclass(frozen=True)
 class Episodes:
-    """How the waves of a campaign are told apart."""
+    """The column that distinguishes the waves of a campaign."""
 
     column: str
     count: int
     recognised: bool
-    """Whether nobody named the column: folders were called so."""
+    """Whether the column was recognised from folder names rather than named."""
 
 
 def with_moments(
     table: Table, columns: ColumnMap, found: dict[tuple[str, str], Places]
 ) -> tuple[Table, str | None, pl.Series | None]:
-    """The table less its column of times, the column of episodes that was named, and the times, [rows]."""
+    """The table without its time column, the named episode column, and the times, [rows]."""
     frame = table.frame
     told = columns.episode if columns.episode in frame.columns else None
     if columns.time is None:
@@ -191,10 +191,10 @@ def with_moments(
 def with_episodes(
     table: Table, told: str | None, found: dict[tuple[str, str], Places]
 ) -> tuple[Table, Episodes | None]:
-    """The table with the number of each row's episode; its ids have their types.
+    """The table with the number of each row's episode; its ids must be typed.
 
-    Where nobody named a column, one that folders gave tells episodes apart if the same users have the same steps in
-    several of the folders, and are not merely copied there.
+    Without a named column, a folder column distinguishes episodes if the same users have the same steps in several
+    folders, unless the rows are mere copies.
     """
     name = told or _recognised(table)
     if name is None:
@@ -202,16 +202,16 @@ def with_episodes(
     values = column(table.frame, name)
     table.note(found, "episode_null", name, values.is_null())
     if values.dtype == pl.String and values.drop_nulls().str.contains(PLAIN_INTEGER).all():
-        values = values.cast(pl.Int64, strict=False)  # week 10 comes after week 9
+        values = values.cast(pl.Int64, strict=False)  # so that week 10 comes after week 9
     number = values.rank("dense").fill_null(0).cast(pl.Int32)
     frame = without(table.frame, {name}).with_columns(number.alias(EPISODE))
     return replace(table, frame=frame), Episodes(name, int(number.n_unique()), told is None)
 
 
 def with_steps(table: Table, moments: pl.Series) -> Table:
-    """The table with its steps numbered from 0 by the times [rows] of each user and episode.
+    """The table with steps numbered from 0 by the times [rows] within each user and episode.
 
-    Rows of the same time have the same step: they are copies, or contradict each other, like any such rows.
+    Rows with the same time have the same step; as always, such rows are duplicates or in conflict.
     """
     groups = ["user", EPISODE] if EPISODE in table.frame.columns else ["user"]
     timed = table.frame.with_columns(moments.alias(_TIME))
@@ -220,7 +220,7 @@ def with_steps(table: Table, moments: pl.Series) -> Table:
 
 
 def _recognised(table: Table) -> str | None:
-    """A column of folders that tells apart rows of the same user and step."""
+    """A folder column that distinguishes rows of the same user and step, if there is one."""
     frame = table.frame
     names = [name for name in table.folders if name in frame.columns and name not in ROLES]
     if not names or not {"user", "step"} <= set(frame.columns):

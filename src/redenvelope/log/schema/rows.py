@@ -1,4 +1,7 @@
-"""The rows of complete users: sorted, without copies, each column in the types that its own rows determine."""
+"""The rows of complete users: sorted, without duplicates, and typed as far as their own values determine.
+
+`typed_rows` makes them from a table whose keys are typed; what a text column means is decided later, by the schema.
+"""
 
 from __future__ import annotations
 
@@ -21,41 +24,41 @@ from redenvelope.log.tables import CLUSTER, EPISODE, FILE, ROW, Table, kind_of
 from redenvelope.merging import SAME, FieldwiseSums, merged_known
 
 OUTCOMES = ("propensity", "reward", "cost")
-"""The roles that are numbers."""
+"""The numeric roles."""
 EPISODE_GUESS = "episode_guess"
-"""Under this name it is noted how many rows of the same user and step a column tells apart; no rule is broken."""
+"""Key under which it is noted how many rows of the same user and step a column distinguishes; not a rule."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Some users' rows, by user and step. What a column of text means is for the schema to say."""
+    """The rows of some users, sorted by user and step. The schema decides what a text column means."""
 
     users: pl.Series
-    """The id of each user, [users]; once for each episode, where there are several."""
+    """The id of each user, [users]; once for each episode, if there are several."""
     starts: NDArray[np.int64]
     """First row of each user, and the number of rows at the end, [users + 1]."""
     step: NDArray[np.int32]
     """[rows]"""
     within: NDArray[np.bool_]
-    """Whether a row's predecessor is the same user's, [rows]."""
+    """Whether a row continues its predecessor's user, [rows]."""
     action: Words | None
     action_kind: str | None
-    """What the column of actions holds; None without one."""
+    """The kind of the action column; None without one."""
     outcomes: Mapping[str, NDArray[np.float64]]
-    """Role -> [rows], NaN where it is no number; lacks the roles that the table lacks."""
+    """Role -> [rows], NaN if not a number; without the roles that the table lacks."""
     numeric_names: tuple[str, ...]
     numeric: NDArray[np.float32]
-    """The features that the table holds as numbers, [rows, features], one after the other in memory."""
+    """The features that the table holds as numbers, [rows, features], column by column in memory."""
     features: Mapping[str, FeatureRows]
     """All features, in the table's order; those that are numbers are columns of `numeric`."""
     shared: tuple[SharedRows, ...]
-    """Rows that shared a user and step, of which the first was kept."""
+    """Rows that shared a user and step, of which only the first was kept."""
     found: Found
-    """Rows that break a rule, or may."""
+    """Rows that violate a rule, or may do so."""
     eligible: Words | None = None
-    """What each row's user might have got; see `eligibility.py`."""
+    """The actions that each row's user was eligible for; see `eligibility.py`."""
     clusters: NDArray[np.uint64] | None = None
-    """The key of each user's cluster, [users]; None where users are independent."""
+    """The key of each user's cluster, [users]; None if users are independent."""
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -63,7 +66,7 @@ class Rows:
 
 
 def typed_rows(table: Table) -> Rows:
-    """The rows of a table whose ids and steps have their types (see `keys.py`) and whose users are whole."""
+    """The rows of a table with complete users and typed ids and steps (see `keys.py`)."""
     found: dict[tuple[str, str], Places] = {}
     frame = table.frame
     order = in_order(table)
@@ -109,14 +112,14 @@ def typed_rows(table: Table) -> Rows:
 
 
 def _clusters(frame: pl.DataFrame, order: Order, first: NDArray[np.int64]) -> NDArray[np.uint64] | None:
-    """The cluster of each user, [users], whose first rows, in order, are given."""
+    """The cluster of each user, [users], given the users' first rows in sorted order."""
     if CLUSTER not in frame.columns:
         return None
     return np.asarray(frame[CLUSTER].to_numpy()[first if order.index is None else order.index[first]])
 
 
 def _listed(table: Table, action: Words | None, found: dict[tuple[str, str], Places]) -> Words | None:
-    """What rows list as eligible, and rows that logged something else."""
+    """The lists of eligible actions; notes rows whose logged action is not listed."""
     if LISTED not in table.frame.columns:
         return None
     text = table.frame[LISTED]
@@ -127,18 +130,18 @@ def _listed(table: Table, action: Words | None, found: dict[tuple[str, str], Pla
 
 
 def _moved(feature: FeatureRows, index: NDArray[np.int64] | None, place: NDArray[np.float32] | None) -> FeatureRows:
-    """The feature in the order of the index, [rows], in the place given to it if it is a number."""
+    """A feature with its rows in the order of the index, [rows]; a number is written to its given place."""
     if place is None or feature.plain is None:
         return feature if index is None else feature.rows(index)
     if index is None:
         place[:] = feature.plain
     else:
-        np.take(feature.plain, index, out=place, mode="clip")  # "raise" would go through a copy
+        np.take(feature.plain, index, out=place, mode="clip")  # "raise" would make a copy
     return replace(feature, plain=place)
 
 
 def _without_copies(table: Table, order: Order, rows: Rows) -> Rows:
-    """The first row of each user and step, the others counted; steps that are skipped are noted."""
+    """The rows without later rows of the same user and step, which are counted; skipped steps are noted."""
     advance = np.diff(rows.step.astype(np.int64))
     again = np.append(False, rows.within[1:] & (advance == 0))
     if not again.any():
@@ -176,27 +179,27 @@ def _with_gaps(found: Found, gaps: Places) -> Found:
     return {**found, ("step_gap", "step"): gaps}
 
 
-# Rows that share a user and step: copies of one another, or a conflict.
+# Rows that share a user and step are duplicates or in conflict.
 #
-# Differences in a column that is left out of the log do not count. Which columns are left out is known only when all
-# rows have been seen; until then such rows are counted by the columns they differ in.
+# Differences in a column that is left out of the log do not count. Which columns are left out is known only after all
+# rows were seen; until then, such rows are counted by the columns in which they differ.
 
 
 Difference = tuple[str, str]
 """A column, and whether it differs as "text" or as "number"."""
 
-_ALWAYS: Difference = ("", "")  # a difference in something that no log leaves out
+_ALWAYS: Difference = ("", "")  # a difference in a column that is never left out
 
 
 @dataclass(frozen=True)
 class SharedRows(FieldwiseSums):
-    """Groups of rows that share a user and step, all with the same differences from the first of their group."""
+    """Groups of rows that share a user and step, all with the same differences from the first row of their group."""
 
     differences: frozenset[Difference] = field(metadata=SAME)
     every: Places
     """All rows of the groups."""
     later: Places
-    """All but the first of each group."""
+    """All but the first row of each group."""
 
 
 def shared_rows(
@@ -207,9 +210,10 @@ def shared_rows(
     outcomes: Mapping[str, NDArray[np.float64]],
     features: Mapping[str, FeatureRows],
 ) -> tuple[SharedRows, ...]:
-    """The groups of a table's rows, by their differences; again [rows] says that a row repeats its predecessor's place.
+    """The groups of a table's rows by their differences; again [rows] marks rows with their predecessor's user and
+    step.
 
-    Action, outcomes and features stand in order.
+    Action, outcomes and features are in sorted order.
     """
     later = np.flatnonzero(again)
     starts = np.flatnonzero(~again)
@@ -222,7 +226,7 @@ def shared_rows(
         numbers = to_numbers(action.values).fill_null(float("nan")).to_numpy()
         differing["action", "number"] = _differ(np.append(numbers, np.nan)[action.codes], later, lead)
     for name, feature in features.items():
-        # Dates, text and integers may be left out, and then no difference.
+        # Dates, text and integers may be left out of the log, and would then not count.
         if feature.kind not in ("text", "integer", "date") and feature.plain is not None:
             differing[_ALWAYS] |= _differ(feature.plain, later, lead)
         elif feature.numbers is not None:
@@ -232,7 +236,7 @@ def shared_rows(
     groups, group_of = np.unique(lead, return_inverse=True)
     by_group = np.zeros((len(groups), len(differing)), dtype=bool)
     np.logical_or.at(by_group, group_of, np.stack(list(differing.values()), axis=1))
-    by_group[by_group[:, 0], 1:] = False  # a difference that always counts makes the others not matter
+    by_group[by_group[:, 0], 1:] = False  # next to a difference that always counts, others do not matter
     patterns, pattern_of = np.unique(by_group, axis=0, return_inverse=True)
     names = list(differing)
     found = []
@@ -246,7 +250,7 @@ def shared_rows(
 
 
 def merge_shared(one: Iterable[SharedRows], other: Iterable[SharedRows]) -> tuple[SharedRows, ...]:
-    """The groups of two parts."""
+    """The groups of two parts, merged by their differences."""
     together: dict[frozenset[Difference], SharedRows] = {}
     for shared in (*one, *other):
         known = together.get(shared.differences)
@@ -257,7 +261,7 @@ def merge_shared(one: Iterable[SharedRows], other: Iterable[SharedRows]) -> tupl
 def copies_and_conflicts(
     shared: Iterable[SharedRows], used: frozenset[Difference]
 ) -> tuple[Places | None, Places | None]:
-    """The rows that repeat another one, and those that contradict one, once it is known what is used, and as what."""
+    """The duplicates and the rows in conflict, once it is known which columns are used, and as what."""
     copies, conflicts = [], []
     for groups in shared:
         if groups.differences & (used | {_ALWAYS}):
@@ -268,7 +272,7 @@ def copies_and_conflicts(
 
 
 def _differ(values: NDArray[np.generic], rows: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Where values differ between rows and others; missing is no different from missing."""
+    """Whether values differ between rows and others; two missing values do not differ."""
     here, there = values[rows], values[others]
     different = here != there
     if here.dtype.kind == "f":
@@ -276,15 +280,15 @@ def _differ(values: NDArray[np.generic], rows: NDArray[np.int64], others: NDArra
     return np.asarray(different)
 
 
-# The order of a log, by user and step, and the rows that are out of order.
+# The order of a log, by user and step, and the rows that break it.
 
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """Rows by user and step; rows of the same user and step as they stand in their files."""
+    """The rows sorted by user and step; rows with the same user and step keep the order of their files."""
 
     index: NDArray[np.int64] | None
-    """The row of the table that comes at each place, [rows]; None where the table stands in order already."""
+    """The table's row at each position, [rows]; None if the table is sorted already."""
     users: pl.Series
     """The id of each row's user, in order, [rows]."""
     step: NDArray[np.int32]
@@ -293,7 +297,7 @@ class Order:
     """Whether a row's predecessor is the same user's, in the same episode, [rows]."""
 
     def places(self, table: Table, rows: NDArray[np.int64]) -> Places:
-        """Some of the rows (by their place in this order), the first of them by name."""
+        """Some of the rows (by their position in this order), the first of them as examples."""
         first = rows[:EXAMPLES]
         shown = table.frame.select(ROW, FILE)[first if self.index is None else self.index[first]]
         keys = zip(self.users[first].to_list(), self.step[first].tolist(), shown[FILE], shown[ROW], strict=True)
@@ -302,7 +306,7 @@ class Order:
 
 
 def note_disorder(table: Table, found: dict[tuple[str, str], Places]) -> None:
-    """Note the rows that come after one of a later user or step. The table's ids and steps have their types."""
+    """Note rows that come after one of a later user or step; ids and steps must be typed."""
     user, step = pl.col("user"), _place_in_user(table.frame)
     same_user = user == user.shift(1)
     backwards = (user < user.shift(1)) | (same_user & (step < step.shift(1)))
@@ -310,7 +314,7 @@ def note_disorder(table: Table, found: dict[tuple[str, str], Places]) -> None:
 
 
 def in_order(table: Table) -> Order:
-    """The order of a table whose ids and steps have their types; without them, every row is a user of its own."""
+    """The order of a table with typed ids and steps; without these columns, every row is a user of its own."""
     frame = table.frame
     if not {"user", "step"} <= set(frame.columns):
         rows = len(frame)
@@ -324,7 +328,7 @@ def in_order(table: Table) -> Order:
         episode = frame[EPISODE].to_numpy() if index is None else frame[EPISODE].to_numpy()[index]
         within[1:] &= episode[1:] == episode[:-1]
     if frame["step"].null_count():
-        # A row without a step belongs to no trajectory (and the log is refused): it is a user of its own.
+        # A row without a step belongs to no trajectory (and the log is refused), so treat it as a user of its own.
         lost = frame["step"].is_null().to_numpy()
         lost = lost if index is None else lost[index]
         within[lost] = False
@@ -333,7 +337,7 @@ def in_order(table: Table) -> Order:
 
 
 def _place_in_user(frame: pl.DataFrame) -> pl.Expr:
-    """What a user's rows are in the order of: the step, within its episode where there are any."""
+    """The expression by which a user's rows are sorted: the step, after the episode if there are any."""
     step = pl.col("step").cast(pl.Int64)
     if EPISODE not in frame.columns:
         return step
@@ -341,7 +345,7 @@ def _place_in_user(frame: pl.DataFrame) -> pl.Expr:
 
 
 def _index(users: pl.Series, steps: pl.Series) -> NDArray[np.int64] | None:
-    """The rows by user, step and place, [rows]; None when they stand so."""
+    """The rows sorted by user, step and position, [rows]; None if they are sorted already."""
     key = _single_key(users, steps)
     if key is None:
         frame = pl.DataFrame({"user": users, "step": steps})
@@ -353,11 +357,11 @@ def _index(users: pl.Series, steps: pl.Series) -> NDArray[np.int64] | None:
     ordered = key[index]
     if (ordered[1:] > ordered[:-1]).all():
         return index
-    return np.argsort(key, kind="stable")  # slower; keeps rows of the same user and step as they stand
+    return np.argsort(key, kind="stable")  # slower, but keeps the order of rows with the same user and step
 
 
 def _single_key(users: pl.Series, steps: pl.Series) -> NDArray[np.int64] | None:
-    """User and step as one integer, [rows]: sorted five times faster than the two; None where it cannot be."""
+    """User and step as one integer, [rows], which sorts five times faster; None if they do not fit."""
     if not users.dtype.is_integer() or users.null_count() or steps.null_count() or not len(users):
         return None
     user, step = users.to_numpy(), steps.to_numpy().astype(np.int64)

@@ -1,7 +1,7 @@
 """The schema of a log (columns and their meaning, actions, size, findings), and the sums it is inferred from.
 
 `schema_sums` counts one part of the log's users; sums of parts merge; `finish` (in `infer.py`) infers the schema from
-them. Nothing that depends on all rows is decided on a part, so any number of parts gives the same schema.
+them. Nothing that depends on all rows is decided within a part, so any number of parts gives the same schema.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from redenvelope.merging import MAXIMUM, MINIMUM, FieldwiseSums, merged_known
 
 @dataclass(frozen=True)
 class FeatureColumn:
-    """One feature of a log: what it is taken for, and its sums."""
+    """One feature of a log: its role and its statistics."""
 
     name: str
     kind: str
-    """What the table holds: "text", "integer", "number", "boolean", "missing", "date", "time" or "duration"."""
+    """The kind in the table: "text", "integer", "number", "boolean", "missing", "date", "time" or "duration"."""
     role: Literal["number", "category", "left out"]
     why: str | None
-    """The rule for which it is left out."""
+    """The rule by which it is left out."""
     static: bool
     """Whether it never changes within a user."""
     number: NumberSums | None = None
-    """For numbers."""
+    """If it is a number."""
     labels: tuple[str, ...] = ()
-    """For categories: sorted."""
+    """If it is a category: sorted."""
     label_rows: tuple[int, ...] = ()
     """[labels]"""
     label_users: tuple[int, ...] = ()
@@ -48,32 +48,32 @@ class FeatureColumn:
 
 @dataclass(frozen=True)
 class Schema:
-    """Everything a part of a log is read against."""
+    """Everything that is needed to read a part of a log consistently with the other parts."""
 
     users: int
     rows: int
-    """After copies are dropped."""
+    """Without duplicates."""
     first_step: int
     last_step: int
     whole_ids: bool
-    """Whether ids of text are read as integers, because all of them are."""
+    """Whether text ids are read as integers, because all of them are integers."""
     actions: tuple[ActionRows, ...]
-    """By mean cost, ties by label."""
+    """Sorted by mean cost, ties by label."""
     numeric_actions: bool
     """Whether the labels are numbers in the user's own tables."""
     features: tuple[FeatureColumn, ...]
-    """In the table's order, those that are left out as well."""
+    """In the table's order, including those left out."""
     findings: tuple[Finding, ...]
     """Errors first."""
 
     @property
     def refused(self) -> bool:
-        """Whether the log cannot be used; then there may be no actions or features here."""
+        """Whether the log cannot be used; then actions or features may be missing here."""
         return any(finding.severity is Severity.ERROR for finding in self.findings)
 
     @property
     def catalogue(self) -> ActionCatalogue:
-        """The actions as logs hold them."""
+        """The catalogue of actions, as in a log."""
         return ActionCatalogue(tuple(action.label for action in self.actions), self.numeric_actions)
 
     @property
@@ -89,22 +89,22 @@ class Schema:
 
 @dataclass(frozen=True, eq=False)
 class ColumnSums:
-    """One feature in some rows, under every meaning it may still have."""
+    """Statistics of one feature over some rows, for every meaning that it may still have."""
 
     kind: str
     rows: int
     tally: TextTally | None
-    """For text."""
+    """If it is text."""
     numbers: NumberSums | None
-    """Unless some row is no number."""
+    """None if some row is not a number."""
     labels: LabelSums | None
-    """For text."""
+    """If it is text."""
     different: tuple[NDArray[np.generic], ...] | None
-    """Integers of each part, if all of a part's are different."""
+    """The integers of each part, if within each part all are distinct."""
 
     @property
     def distinct(self) -> int:
-        """Number of rows, if every row of every part holds another integer; else 0."""
+        """Number of rows, if all rows of all parts hold distinct integers; else 0."""
         values = np.concatenate(self.different or (np.zeros(0),))
         return len(values) if len(self.different or ()) == 1 or len(np.unique(values)) == len(values) else 0
 
@@ -123,7 +123,7 @@ class ColumnSums:
 
 @dataclass(frozen=True, eq=False)
 class SchemaSums(FieldwiseSums):
-    """Sums over some of a log's users."""
+    """The statistics of a log over some of its users."""
 
     users: int
     rows: int
@@ -131,14 +131,14 @@ class SchemaSums(FieldwiseSums):
     last_step: int = field(metadata=MAXIMUM)
     actions: ActionSums | None = field(metadata={"merge": merged_known})
     outcomes: Mapping[str, OutcomeSums]
-    """Lacks the roles that the table lacks."""
+    """Without the roles that the table lacks."""
     features: Mapping[str, ColumnSums]
     shared: tuple[SharedRows, ...] = field(metadata={"merge": merge_shared})
     found: Found = field(metadata={"merge": merge_found})
 
 
 def schema_sums(rows: Rows) -> SchemaSums:
-    """The sums of the rows of whole users; at least one row."""
+    """The statistics of the rows (at least one) of complete users."""
     cost = rows.outcomes.get("cost")
     actions = None
     if rows.action is not None and rows.action_kind is not None:
@@ -164,12 +164,12 @@ def schema_sums(rows: Rows) -> SchemaSums:
 
 
 def _begins(users: pl.Series) -> NDArray[np.bool_]:
-    """Which entries of ids [users] are another user's than the one before."""
+    """Which entries of ids [users] differ from the one before."""
     return (users != users.shift(1)).fill_null(True).to_numpy()
 
 
 def _finite(values: NDArray[np.float64] | None, rows: int) -> NDArray[np.float64]:
-    """Values to hold features against, [rows]; where there are none, or no numbers, zeros: such a log is refused."""
+    """Values to correlate features with, [rows]; zeros if missing or not numbers, for which the log is refused."""
     if values is None:
         return np.zeros(rows)
     return np.where(np.isfinite(values), values, 0.0)
@@ -186,21 +186,21 @@ def _column_sums(
     return ColumnSums(feature.kind, len(within), feature.tally, numbers, labels, different)
 
 
-# Rows and costs of each action, by its label as written.
+# Rows and costs of each action, by the label as written.
 
 
 @dataclass(frozen=True)
 class ActionSums:
-    """The actions of some rows; sums of parts merge into those of the whole."""
+    """Rows and costs of the actions over some rows, by label."""
 
     kind: str
-    """What the table holds."""
+    """The kind in the table."""
     labels: tuple[str, ...]
     """As written, sorted."""
     rows: tuple[int, ...]
     """[labels]"""
     costs: tuple[int, ...]
-    """Exact sums of what each cost, [labels], see `exact_sums`; zeros where there are far too many labels."""
+    """Exact sums of the cost, [labels], see `exact_sums`; zeros if there are far too many labels."""
 
     def merge(self, other: ActionSums) -> ActionSums:
         """See Mergeable."""
@@ -213,17 +213,17 @@ class ActionSums:
 
 @dataclass(frozen=True)
 class ActionRows:
-    """One action under the one label it goes by."""
+    """One action under its final label."""
 
     label: str
     rows: int
     mean_cost: float
     order: tuple[float, str]
-    """What goes first among equals: the smaller number, then the label as text."""
+    """The order among equal costs: by number, then by the label as text."""
 
 
 def action_sums(action: Words, kind: str, cost: NDArray[np.float64] | None) -> ActionSums:
-    """The sums of actions and what they cost, [rows]."""
+    """The sums of actions and their costs, [rows]."""
     known = action.codes >= 0
     codes = action.codes if known.all() else action.codes[known]
     rows = np.bincount(codes, minlength=len(action.values))
@@ -243,7 +243,7 @@ def action_sums(action: Words, kind: str, cost: NDArray[np.float64] | None) -> A
 
 
 def label_forms(sums: ActionSums) -> tuple[dict[str, str], bool]:
-    """Label as written -> the one it goes by, and whether labels are numbers: 5 and 5.0 are then the same."""
+    """Label as written -> final label, and whether labels are numbers (then 5 and 5.0 are the same)."""
     if sums.kind in ("integer", "number", "boolean"):
         return {label: label for label in sums.labels}, True
     written = pl.Series(sums.labels, dtype=pl.String)
@@ -254,7 +254,7 @@ def label_forms(sums: ActionSums) -> tuple[dict[str, str], bool]:
 
 
 def ranked_actions(sums: ActionSums, forms: dict[str, str], numeric: bool) -> tuple[ActionRows, ...]:
-    """The actions by mean cost, ties by the label itself."""
+    """The actions sorted by mean cost, ties by label."""
     rows, costs = _sums_by_label((sums,), forms)
     actions = [
         ActionRows(label, count, exact_mean(costs[label], count), (float(label) if numeric else 0.0, label))
@@ -264,7 +264,7 @@ def ranked_actions(sums: ActionSums, forms: dict[str, str], numeric: bool) -> tu
 
 
 def _sums_by_label(parts: Iterable[ActionSums], forms: Mapping[str, str]) -> tuple[dict[str, int], dict[str, int]]:
-    """Rows and costs of each label, under the form it goes by if it has one."""
+    """Rows and costs of each label, under its final form if there is one."""
     rows: dict[str, int] = {}
     costs: dict[str, int] = {}
     for part in parts:

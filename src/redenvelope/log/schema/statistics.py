@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from redenvelope.merging import ALL, ANY, MAXIMUM, MINIMUM, FieldwiseSums
 
-_BLOCK = 1 << 16  # rows: what is worked on fits into a core's own cache
+_BLOCK = 1 << 16  # rows; a block fits into a core's cache
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Count, means and spreads of some variables seen together; the first is the one they are all held against."""
+    """Count, means and deviations of some variables observed together; the first is correlated with the others."""
 
     count: int
     mean: tuple[float, ...]
@@ -28,12 +28,12 @@ class Moments:
 
     @classmethod
     def of(cls, values: NDArray[np.float64]) -> Moments:
-        """Of some rows of finite values: [variables, rows]."""
+        """The moments of rows of finite values: [variables, rows]."""
         if not values.shape[1]:
             return cls(0, *((0.0,) * len(values),) * 3)
         mean = values.mean(axis=1)
         deviations = values - mean[:, None]
-        # einsum, not a matrix product: those start threads, which cost more than such short rows.
+        # einsum instead of a matrix product, which would start threads that cost more than such short rows.
         spread = np.einsum("vr,vr->v", deviations, deviations)
         shared = np.einsum("vr,r->v", deviations, deviations[0])
         return cls(values.shape[1], tuple(mean.tolist()), tuple(spread.tolist()), tuple(shared.tolist()))
@@ -53,32 +53,33 @@ class Moments:
         )
 
     def correlation(self, variable: int) -> float:
-        """Of the first variable with another; 0 when either does not vary, or too few rows say so."""
+        """The correlation of the first variable with another; 0 if either is constant or there are too few rows."""
         scale = sqrt(self.spread[0]) * sqrt(self.spread[variable])
         return self.shared[variable] / scale if self.count >= 3 and 0 < scale < inf else 0.0
 
 
 @dataclass(frozen=True)
 class NumberSums(FieldwiseSums):
-    """What the rows of one number add up to; sums of parts merge into those of the whole."""
+    """Statistics of one number over some rows."""
 
     rows: int
     missing: int
     low: float = field(metadata=MINIMUM)
     high: float = field(metadata=MAXIMUM)
-    """Infinite, the wrong way round, where every value is missing."""
+    """Infinite, with low above high, if every value is missing."""
     binary: bool = field(metadata=ALL)
     """Whether every value is 0 or 1."""
     changes: bool = field(metadata=ANY)
     """Whether it ever changes within a user."""
     moments: Moments
-    """Of the present values; of the outcomes beside them, where a log is first read."""
+    """Moments of the present values, and when a log is first read also of the outcomes next to them."""
 
 
 def number_sums(
     values: NDArray[np.float32], within: NDArray[np.bool_], beside: NDArray[np.float64] | None = None
 ) -> NumberSums:
-    """The sums of a number: values [rows] (NaN is missing), and which rows go on with their predecessor's user.
+    """The statistics of a number: values [rows] (NaN is missing), and whether each row continues its predecessor's
+    user.
 
     `beside` are finite values of other variables in the same rows, [variables, rows].
     """
@@ -102,28 +103,28 @@ def number_sums(
 
 
 def changes_within(values: NDArray[np.float32] | NDArray[np.int32], within: NDArray[np.bool_]) -> bool:
-    """Whether a value differs from its predecessor's of the same user anywhere: [rows], [rows]."""
+    """Whether any value differs from its predecessor within the same user: [rows], [rows]."""
     for first in range(0, len(values) - 1, _BLOCK):
         here = values[first + 1 : first + 1 + _BLOCK]
         before = values[first : first + len(here)]
         different = (here != before) & within[first + 1 : first + 1 + _BLOCK]
-        # Missing in both rows is no change, though NaN differs from itself.
+        # Missing in both rows is no change, although NaN differs from itself.
         if different.any() and not (np.isnan(here) & np.isnan(before))[different].all():
             return True
     return False
 
 
-# Exact sums: independent of the order of rows and of parts, so that sorting by them is stable.
+# Exact sums do not depend on the order of rows and parts, so sorting by them is stable.
 
 
 _DIGITS = 53  # of a float64
 _HALF = 26
-_OFFSET = 1_200  # more than the exponent of the smallest float64, its digits included
-_EXACT_BLOCK = 1 << 17  # rows that fit into a cache; sums of so many halves stay below 2^53, up to where float64 counts
+_OFFSET = 1_200  # above the magnitude of the smallest float64's exponent, with its digits
+_EXACT_BLOCK = 1 << 17  # rows; fits into a cache, and sums of so many halves stay below 2^53, exact in float64
 
 
 def exact_sums(values: NDArray[np.float64], groups: NDArray[np.int32], count: int) -> tuple[int, ...]:
-    """The sum of each group's finite values, in units of 2^−1200: values [rows], groups [rows] -> [count]."""
+    """The exact sum of each group's finite values, in units of 2^−1200: values [rows], groups [rows] -> [count]."""
     totals = [0] * count
     for first in range(0, len(values), _EXACT_BLOCK):
         block = slice(first, first + _EXACT_BLOCK)
@@ -133,14 +134,14 @@ def exact_sums(values: NDArray[np.float64], groups: NDArray[np.int32], count: in
 
 
 def exact_mean(total: int, rows: int) -> float:
-    """The mean of so many rows from their exact sum, rounded once."""
+    """The mean of `rows` values from their exact sum, rounded once."""
     return float(Fraction(total, rows << _OFFSET)) if rows else float("nan")
 
 
 def _block_sums(values: NDArray[np.float64], groups: NDArray[np.int32], count: int) -> list[tuple[int, int]]:
     fractions, exponents = np.frexp(values)
     digits = np.ldexp(fractions, _DIGITS).astype(np.int64)
-    # Numbers of the same exponent are whole multiples of the same unit: their digits add up as integers.
+    # Numbers with the same exponent are integer multiples of one unit, so their digits add up as integers.
     present = np.flatnonzero(np.bincount(exponents + _OFFSET, minlength=2 * _OFFSET))
     place = np.zeros(2 * _OFFSET, dtype=np.int64)
     place[present] = np.arange(len(present))
@@ -161,7 +162,7 @@ def _block_sums(values: NDArray[np.float64], groups: NDArray[np.int32], count: i
 
 @dataclass(frozen=True)
 class OutcomeSums(FieldwiseSums):
-    """Counts and range of a role that is a number; sums of parts merge into those of the whole."""
+    """Counts and range of a numeric role."""
 
     rows: int
     finite: int
@@ -170,11 +171,11 @@ class OutcomeSums(FieldwiseSums):
     """Finite values above 1."""
     low: float = field(metadata=MINIMUM)
     high: float = field(metadata=MAXIMUM)
-    """Of the finite values."""
+    """Range of the finite values."""
 
 
 def outcome_sums(values: NDArray[np.float64]) -> OutcomeSums:
-    """The sums of values [rows]."""
+    """The counts and range of values [rows]."""
     finite = np.isfinite(values)
     usable = values if finite.all() else values[finite]
     return OutcomeSums(

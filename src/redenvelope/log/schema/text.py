@@ -1,4 +1,4 @@
-"""Columns of text: their distinct values, which of them are numbers, and how often each label occurs."""
+"""Text columns: their distinct values, which of them are numbers, and how often each label occurs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from redenvelope.log.schema.statistics import changes_within
 from redenvelope.merging import ANY, FieldwiseSums
 
 MOST_LABELS = 10_000
-"""Most labels of a category."""
+"""The most labels of a category."""
 
 _BLOCK = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
 class Words:
-    """A column of text by its different values."""
+    """A text column as codes of its distinct values."""
 
     values: pl.Series
     """Sorted, [values]."""
@@ -29,11 +29,11 @@ class Words:
     """[rows], index into the values; −1 is missing."""
 
     def rows(self, index: NDArray[np.int64]) -> Words:
-        """Some of the rows, in this order."""
+        """Some of the rows, in the given order."""
         return Words(self.values, self.codes[index])
 
     def first_rows(self, meant: NDArray[np.bool_], count: int) -> list[int]:
-        """The first rows that hold one of the values meant, [values], and no more than so many."""
+        """At most `count` of the first rows that hold one of the meant values, [values]."""
         lookup = np.append(meant, False)
         found: list[int] = []
         for start in range(0, len(self.codes), _BLOCK):
@@ -45,7 +45,7 @@ class Words:
 
 
 def words_of(text: pl.Series, distinct: pl.Series) -> Words:
-    """Text by its values, of which the distinct ones are known."""
+    """A text column as `Words`, given its distinct values."""
     values = distinct.sort()
     codes = text.cast(pl.Enum(values)).to_physical().cast(pl.Int32).fill_null(-1)
     return Words(values, codes.to_numpy())
@@ -53,46 +53,46 @@ def words_of(text: pl.Series, distinct: pl.Series) -> Words:
 
 @dataclass(frozen=True)
 class TextTally(FieldwiseSums):
-    """How many rows of a column of text hold what: enough to say whether it means a number or a label."""
+    """Counts of rows by content, from which it is decided whether a text column means numbers or labels."""
 
     filled: int
     numbers: int
     words: int
-    """Neither numbers nor words for missing."""
+    """Rows that are neither numbers nor words for missing."""
     formatted: int
-    """Numbers in a spreadsheet's format."""
+    """Numbers with a spreadsheet's format."""
     zero_codes: bool = field(metadata=ANY)
-    """Whether any begins with a zero before another digit: codes such as 00123 are labels."""
+    """Whether any value begins with a zero before another digit, because codes such as 00123 are labels."""
 
 
 @dataclass(frozen=True, eq=False)
 class Meanings:
-    """What each of some different texts may mean."""
+    """What each distinct text may mean."""
 
     numbers: pl.Series
-    """Float64, null where a text is no number, [values]."""
+    """Float64, null if a text is not a number, [values]."""
     wordy: NDArray[np.bool_]
-    """Neither a number nor a word for missing, [values]."""
+    """Whether a text is neither a number nor a word for missing, [values]."""
     formatted: NDArray[np.bool_]
-    """A number in a spreadsheet's format, [values]."""
+    """Whether a text is a number with a spreadsheet's format, [values]."""
     zero_codes: bool
-    """Whether any begins with a zero before another digit."""
+    """Whether any text begins with a zero before another digit."""
 
     @classmethod
     def of(cls, values: pl.Series) -> Meanings:
-        """Of values that are all different."""
+        """The meanings of distinct values."""
         wordy = ~is_number(values).to_numpy()
         if not values.str.contains(r"\d").any():
             formatted, zero_codes = np.zeros(len(values), dtype=bool), False
         else:
             formatted, zero_codes = looks_formatted(values).to_numpy(), bool(values.str.contains(r"^0\d").any())
             evidence = evidence_in(values)
-            if evidence.point > evidence.comma:  # beside 0.081, the point of 1.384 sets no thousands apart
+            if evidence.point > evidence.comma:  # next to 0.081, the point of 1.384 does not separate thousands
                 formatted &= wordy
         return cls(to_numbers(values), wordy, formatted, zero_codes)
 
     def tally(self, counts: NDArray[np.int64]) -> TextTally:
-        """How many rows hold what, when each value stands in so many, [values]."""
+        """The counts of rows by content, given the number of rows with each value, [values]."""
         return TextTally(
             filled=int(counts.sum()),
             numbers=int(counts[self.numbers.is_not_null().to_numpy()].sum()),
@@ -104,23 +104,23 @@ class Meanings:
 
 @dataclass(frozen=True, eq=False)
 class LabelSums:
-    """How often each label of a category stands there; sums of parts merge into those of the whole."""
+    """How often each label of a category occurs."""
 
     missing: int
     labels: tuple[str, ...]
-    """Sorted; none where there are more than `MOST_LABELS`."""
+    """Sorted; empty if there are more than `MOST_LABELS`."""
     rows: NDArray[np.int64]
     """[labels]"""
     users: NDArray[np.int64]
-    """Users who ever had it, [labels]."""
+    """Users who ever had the label, [labels]."""
     changes: bool
     """Whether it ever changes within a user."""
     many: tuple[NDArray[np.uint64], ...] = ()
-    """Where there are more than `MOST_LABELS`: a hash of each label of each part, so that they can be counted."""
+    """If there are more than `MOST_LABELS`: hashes of the labels of each part, so that they can be counted."""
 
     @cached_property
     def distinct(self) -> int:
-        """Number of different labels."""
+        """Number of distinct labels."""
         return len(np.unique(np.concatenate(self.many))) if self.many else len(self.labels)
 
     def merge(self, other: LabelSums) -> LabelSums:
@@ -139,27 +139,27 @@ class LabelSums:
 
 
 def label_sums(words: Words, user: NDArray[np.int64], within: NDArray[np.bool_]) -> LabelSums:
-    """The sums of a category.
+    """The statistics of a category.
 
-    user is a number for each row's user, rising by one from one to the next, and within says which rows go on with
-    their predecessor's sequence, [rows] both.
+    `user` numbers the user of each row, increasing by one from user to user; `within` says which rows continue their
+    predecessor's sequence; both are [rows].
     """
     changes = changes_within(words.codes, within)
     size = len(words.values)
     rows = np.bincount(words.codes + 1, minlength=size + 1)
-    if changes or user[-1] - user[0] + 1 < np.count_nonzero(~within):  # several episodes of a user count once
-        pairs = np.sort(user * (size + 1) + words.codes + 1, kind="stable")  # nearly in order, which this one likes
+    if changes or user[-1] - user[0] + 1 < np.count_nonzero(~within):  # count users, not their episodes
+        pairs = np.sort(user * (size + 1) + words.codes + 1, kind="stable")  # fast, because nearly sorted
         had = pairs[np.append(True, pairs[1:] != pairs[:-1])] % (size + 1)
     else:
         had = words.codes[~within] + 1
     users = np.bincount(had, minlength=size + 1)
-    seen = rows[1:] > 0  # rows may have gone since the values were listed
+    seen = rows[1:] > 0  # some rows may have been dropped since the values were listed
     labels = tuple(words.values.filter(pl.Series(seen)))
     return LabelSums(int(rows[0]), labels, rows[1:][seen], users[1:][seen], changes)
 
 
 def many_labels(missing: int, distinct: pl.Series, known: tuple[NDArray[np.uint64], ...] = ()) -> LabelSums:
-    """The sums of text with more different values than a category has; `known` are hashes of further ones."""
+    """The statistics of text with more distinct values than a category may have; `known` are hashes of further ones."""
     none = np.zeros(0, dtype=np.int64)
-    # Nothing but a count comes of the hashes, so polars' own are as good as any.
+    # The hashes are only counted, so polars' own hash is good enough.
     return LabelSums(missing, (), none, none, changes=True, many=(*known, distinct.hash().to_numpy()))

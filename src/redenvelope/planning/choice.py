@@ -111,10 +111,8 @@ def best(ask: Ask, actions: int, unroll: int) -> tuple[NodeValue, jax.Array]:
 
 
 def in_order(own: NodeValue, other: NodeValue) -> jax.Array:
-    """Whether `own` beats `other`: by value, then by lower costs in the order of budgets, then by reward.
-
-    If all are equal, the earlier action stays. The exact solvers (`finite`, `dual/one_step.py`) break ties alike.
-    """
+    """Whether `own` beats `other`: by value, then by lower costs in the order of budgets, then by reward; if all are
+    equal, the earlier action stays. The exact solvers (`finite`, `dual/one_step.py`) break ties alike."""
     wins = own.outcomes[0] > other.outcomes[0]
     for cost, least in zip(own.outcomes[:0:-1], other.outcomes[:0:-1], strict=True):
         wins = (cost < least) | ((cost == least) & wins)
@@ -188,8 +186,7 @@ def action_values(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | N
 
 
 def state_values(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | None = None) -> jax.Array:
-    """State values: penalised reward to go (with entropy, plus its bonus), then the outcomes to go of following the
-    policy, [1 + outcomes, users, prices]."""
+    """Penalised reward (and entropy bonus) to go, then the policy's outcomes to go: [1 + outcomes, users, prices]."""
     worth = choice.node(*_root(tree, weights, choice, ends))
     return jnp.stack([worth.value, *worth.outcomes])
 

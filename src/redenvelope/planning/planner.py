@@ -55,10 +55,8 @@ from redenvelope.randomness import draw, fraction
 
 @dataclass(frozen=True, eq=False)
 class TreePlanner:
-    """Plans `horizon` steps ahead in a learned model, never past the campaign's last step. A `Valuer`.
-
-    What follows the tree is valued by `leaf_values`; without them it counts nothing.
-    """
+    """Plans `horizon` steps ahead in a learned model, never past the campaign's last step; `leaf_values`, if given,
+    value what follows the tree. A `Valuer`."""
 
     model: EnvironmentModel
     horizon: int
@@ -152,10 +150,8 @@ class TreePlanner:
     def expected(
         self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible = None
     ) -> FloatArray:
-        """Outcomes to go of the planner's policy, [outcomes, users, prices]; arguments as in `values`.
-
-        They reach to the end of the tree, or with leaf values to the end of the campaign.
-        """
+        """Outcomes to go of the planner's policy, [outcomes, users, prices], to the end of the tree, or with leaf values
+        to that of the campaign; arguments as in `values`."""
         return self.state_values(states, steps_left, prices, eligible)[1:]
 
     def state_values(
@@ -302,10 +298,8 @@ class TreePlanner:
 
     @cached_property
     def _weights(self) -> dict[tuple[bool, bool], tuple[Hashable, list[Any]]]:
-        """Tree structure and arrays that a program computes with, by (grows trees, so has the model; has leaf values).
-
-        Programs take a flat list of arrays because it is faster to call.
-        """
+        """Pytree structure and arrays of (model, leaf values), by which of the two a program has. Programs take the
+        arrays as a flat list, which is faster to call."""
         parts = jax.device_put((split_model(self.model), self.leaf_values))
         found = {}
         for grows, ends in product((True, False), repeat=2):
@@ -379,7 +373,7 @@ class ProgramForm(NamedTuple):
     depth: int
     explores: bool
     structure: Any
-    """Tree structure of (the model or None, leaf values or None)."""
+    """Pytree structure of (model or None, leaf values or None)."""
     grows: bool = False
     """Whether the program grows the trees; otherwise they are given."""
     constraint: Constraint | None = None

@@ -256,7 +256,7 @@ class PastEffects:
         return self.scale[:, None] * _summed(self.kinds[rows], self.freed[rows], weights)
 
     def moved(self, shift: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Effect on outcomes of a shift of the past [width, prices], and its standard error, [outcomes, prices] each."""
+        """Effect on outcomes of a shift of the past [width, prices], and its standard error: [outcomes, prices]."""
         variance = np.einsum("wp,owv,vp->op", shift, self.covariance, shift, optimize=True)
         return self.effects @ shift, np.sqrt(np.maximum(variance, 0.0))
 

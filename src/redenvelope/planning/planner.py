@@ -150,8 +150,8 @@ class TreePlanner:
     def expected(
         self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible = None
     ) -> FloatArray:
-        """Outcomes to go of the planner's policy, [outcomes, users, prices], to the end of the tree, or with leaf values
-        to that of the campaign; arguments as in `values`."""
+        """Outcomes to go of the planner's policy, [outcomes, users, prices], to the end of the tree, or of the campaign
+        with leaf values; arguments as in `values`."""
         return self.state_values(states, steps_left, prices, eligible)[1:]
 
     def state_values(
@@ -500,7 +500,7 @@ def checked_states(states: ArrayLike, columns: tuple[str, ...] = ()) -> NDArray[
 # A tree that reaches the last step yields the outcomes of its policy directly. Otherwise the policy replans at every
 # step, so it is rolled out in the model until a tree reaches the end. Actions of a rollout are drawn with common random
 # numbers for all prices, so that differences between prices are not noise; the outcomes of a step are averaged over the
-# draw. Without entropy nothing is random, and the result is exact for the model.
+# draw. Without entropy and exploration nothing is random, and the result is exact for the model.
 
 
 PATHS_AT_ONCE = 2**14
@@ -519,7 +519,7 @@ class ModelPrice:
     eligible: EligibilityState | NDArray[np.bool_] | None = None
     """The users' eligibility state, or a mask [users, actions]; None allows all."""
     seed: int = 0
-    """Seed of rollouts; without a layout it matters only with entropy and a horizon shorter than the campaign."""
+    """Seed of rollouts; without a layout it matters only with a random policy and a horizon short of the campaign."""
     paths_at_once: int = PATHS_AT_ONCE
     layout: StateLayout | None = None
     """If given, a rollout draws one state per user and step around the mean state that the model predicts, and goes to

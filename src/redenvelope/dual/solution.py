@@ -83,7 +83,7 @@ class DualSolution:
 
     @property
     def cost(self) -> float:
-        """What is spent of the first budget."""
+        """Mean cost per user that counts against the first budget."""
         return float(self.costs[0])
 
     @property

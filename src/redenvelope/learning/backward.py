@@ -144,7 +144,7 @@ def _squared_error(network: ValueNetwork, rows: FoldedRows) -> jax.Array:
 
 
 def _require_sane(training: Training, stage: int) -> None:
-    """Raise ModelError where the held-out Bellman error diverged."""
+    """Raise ModelError if the held-out Bellman error diverged."""
     last = np.asarray(training.held_out["future"][-1])
     if np.isfinite(last).all() and (last < _DIVERGED_LOSS).all():
         return
@@ -350,8 +350,8 @@ class UserFolds:
     """Most held-out rows per split."""
 
     def unseen_weights(self, rows: IntArray) -> NDArray[np.float32]:
-        """Weights of the estimates by all folds but one, [rows, folds]: only those without the user's own fold, or
-        all equally for a held-out user."""
+        """Weights [rows, folds] of the estimates that leave one fold out: 1 for the one that leaves out the user's own
+        fold, or equal weights for a held-out user."""
         own = self.fold[rows][:, None] == np.arange(self.count)
         return np.where(own.any(axis=1, keepdims=True), own, 1.0 / self.count).astype(np.float32)
 

@@ -127,7 +127,7 @@ class LateEffects:
 
     def _confirmed(self, rows: IntArray, met: Float32Array) -> Callable[[IntArray], Float32Array] | None:
         """The part of residuals [rows, lags, heads, components] that the actions of `rows` explain, as a function of
-        rows; None where they explain nothing."""
+        rows; None if they explain nothing."""
         lags, heads, components = met.shape[1:]
         described = _Described.by(self.examples, self.responses, rows)
         kinds = np.swapaxes(met, 2, 3).reshape(len(rows), lags * components, heads)
@@ -149,7 +149,7 @@ class _Described:
     responses: NDArray[np.float32]
     expected: _Standard
     state: _Standard | None
-    """None where there would be too many columns."""
+    """None if there would be too many columns."""
 
     @classmethod
     def by(cls, examples: Examples, responses: NDArray[np.float32], rows: IntArray) -> _Described:

@@ -41,7 +41,7 @@ class ValueSettings:
     states: int = 1_500
     """Logged states, and as many reached in the model, per number of steps left; fewer in long campaigns."""
     states_in_all: int = 15_000
-    """Most logged states over all steps, except that each number of steps left has `states_least`."""
+    """Most logged states over all steps, unless that leaves fewer than `states_least` per number of steps left."""
     states_least: int = 300
     knots: tuple[int, ...] = (24, 6, 3, 3)
     """Knots per budget of the price grid with one, two, three and four budgets; with more budgets there are no leaf
@@ -71,7 +71,7 @@ class KnownStates:
     steps_left: IntArray
     """[rows]"""
     eligibility: EligibilityState | None = None
-    """None where nothing is ruled out."""
+    """None if nothing is ruled out."""
     means: Float32Array | None = None
     """The predicted mean states that these were drawn from, [rows, width]; None if they were logged."""
 

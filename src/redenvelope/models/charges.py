@@ -47,7 +47,7 @@ class Charge:
 
     name: str
     measured: int | None
-    """Index of the measured outcome that is summed; None where actions are counted."""
+    """Index of the measured outcome that is summed; None if actions are counted."""
     counted: tuple[int, ...] = ()
     """The actions that are counted."""
     steps: tuple[int, ...] | None = None

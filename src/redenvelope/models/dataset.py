@@ -32,7 +32,7 @@ class Rows(NamedTuple):
     action: NDArray[np.int32] | jax.Array
     """[rows]"""
     outcomes: NDArray[np.float32] | jax.Array
-    """The reward, then one cost for each budget and, where users leave, whether the user stayed (1, 0, or −1 for
+    """The reward, then one cost for each budget and, if users leave, whether the user stayed (1, 0, or −1 for
     unknown), [rows, outcomes]; rows come first because a batch selects some of them."""
     next_tail: NDArray[np.float32] | jax.Array
     """The predicted columns of the next state, [rows, predicted]: all after the step except the history."""

@@ -162,8 +162,7 @@ def _disagreement(model: NeuralModel, states: NDArray[np.float32]) -> dict[str, 
 
 
 def choose_structures(task: Task, architecture: Architecture) -> tuple[StructureChoice, ...]:
-    """The structure of each outcome, [outcomes]: the given one, or the one that does best in a trial on held-out
-    users."""
+    """The structure of each outcome, [outcomes]: the given one, or one chosen by a trial on held-out users."""
     names = outcome_names(task.examples.budgets)
     given = (task.settings.reward_structure, *(task.settings.cost_structure for _ in names[1:]))
     tried: dict[str, dict[str, NDArray[np.float64]]] = {}

@@ -248,7 +248,7 @@ MONOTONE: frozenset[str] = frozenset({"dose", "cumulative"})
 
 
 _FEW_ITEMS = 12
-"""With at most so many actions and no attributes, low rank or one head per action can express as much as items."""
+"""With at most this many actions and no attributes, low rank or one head per action can express as much as items."""
 
 
 def tried_structures(actions: int, attributes: NDArray[np.float32] | None) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ class MemberFolds(NamedTuple):
 Progress = Callable[[int, int], None]
 """Called with (epochs done, most epochs) after every epoch."""
 
-_EVALUATION_ROWS = 1_024  # a block of so many rows stays in the cache
+_EVALUATION_ROWS = 1_024  # a block of this size stays in the cache
 _DECAYED = ("weights", "tables")
 _WARM_UP_SHARE = 0.05
 
@@ -348,8 +348,8 @@ class NeuralSettings:
     enough_rows: int = 40_000
     """From this many rows on, one member earns as much as four, and trains and decides four times as fast."""
     enough_decisions: int = 160_000
-    """In a campaign of one step, there are two members below so many rows: their held-out folds measure how users
-    differ."""
+    """In a campaign of one step, there are two members below this many rows, so that each one's held-out fold can
+    measure how users differ."""
     reward_structure: str | None = None
     """How the actions share strength for the reward; None chooses on held-out users."""
     cost_structure: str | None = None

@@ -245,7 +245,7 @@ def _level(tree: Tree, place: int, later: Ask | None, weights: jax.Array) -> tup
 
 
 def _survival(tree: Tree, place: int) -> jax.Array | None:
-    """Survival probability after a level, [actions, users, nodes]; None where nobody leaves."""
+    """Survival probability after a level, [actions, users, nodes]; None if nobody leaves."""
     return None if tree.survival is None else tree.survival[place]
 
 
@@ -298,7 +298,7 @@ def price_blocks(
 
 
 def _padded(weights: NDArray[np.float32], sizes: Sizes) -> NDArray[np.float32]:
-    """[anything, prices], the last repeated up to one of the sizes or a multiple of the last."""
+    """Weights [any, prices], with the last price repeated up to one of the sizes or a multiple of the last size."""
     count = weights.shape[1]
     unit = next((size for size in sizes if count <= size), sizes[-1])
     return np.pad(weights, ((0, 0), (0, -count % unit)), mode="edge")

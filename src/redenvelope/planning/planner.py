@@ -110,7 +110,7 @@ class TreePlanner:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Messages about where the planner deviates from its settings."""
+        """Messages about deviations from the settings."""
         notes = []
         if self.horizon > self.steps:
             notes.append(

@@ -404,7 +404,7 @@ class _WrittenValues:
     structures: tuple[str, str]
     folds: int
     rank: int | None
-    """None where the campaign has a single step."""
+    """Rank of the advantages; None if the campaign has a single step."""
     reward_target: WrittenTarget
     cost_target: WrittenTarget
     duals: tuple[float, ...]

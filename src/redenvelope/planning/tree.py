@@ -36,7 +36,7 @@ class Tree(NamedTuple):
     """Allowed actions at every node, [actions, users, nodes] per level; None allows all."""
     survival: tuple[Any, ...] | None = None
     """Survival probability after every action at every node, [actions, users, nodes] for each level that is followed by
-    another level or by leaves; None where nobody leaves."""
+    another level or by leaves; None if nobody leaves."""
     leaves: LeafNodes | None = None
     """The successors of the last level, for leaf values; None without them."""
 

@@ -31,7 +31,7 @@ class ActionValues(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """What a decision needs of action values."""
+    """What a decision needs: probabilities, and the expected outcomes of this step."""
 
     probabilities: NDArray[np.float32]
     """Probability of each action, [users, prices, actions]."""

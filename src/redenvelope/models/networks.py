@@ -506,7 +506,7 @@ def _places(layout: StateLayout) -> tuple[slice, slice, tuple[slice, ...]]:
 
 
 def event_count(targets: OutcomeTargets) -> int:
-    """Number of events: one if the reward is a number, two if it is binary, three if only rewarded users cost money."""
+    """Number of events: one if the reward is a number, two if it is binary, three if costs need a reward."""
     if not isinstance(targets.reward, BinaryReward):
         return 1
     return 3 if isinstance(targets.costs[0], RewardedCost) else 2

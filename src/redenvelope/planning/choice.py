@@ -112,7 +112,7 @@ def best(ask: Ask, actions: int, unroll: int) -> tuple[NodeValue, jax.Array]:
 
 def in_order(own: NodeValue, other: NodeValue) -> jax.Array:
     """Whether `own` beats `other`: by value, then by lower costs in the order of budgets, then by reward; if all are
-    equal, the earlier action stays. The exact solvers (`finite`, `dual/one_step.py`) break ties alike."""
+    equal, the earlier action stays. `finite` and the ends of the search in `dual/one_step.py` break ties alike."""
     wins = own.outcomes[0] > other.outcomes[0]
     for cost, least in zip(own.outcomes[:0:-1], other.outcomes[:0:-1], strict=True):
         wins = (cost < least) | ((cost == least) & wins)

@@ -405,7 +405,7 @@ def plan(
     foresight: float = 1.0,
     caps: Caps | None = None,
 ) -> FloatArray:
-    """Outcomes of the whole campaign under the optimal policy at a price, [outcomes, users, states].
+    """Outcomes of the whole campaign under the policy at a price, [outcomes, users, states].
 
     Outcomes are the reward, the money and, if `weights` [outcomes] has three, the number of envelopes. The policy
     maximises their weighted sum at this step plus `foresight` times that to go: 1 plans to the end, 0 is the bandit.

@@ -1,7 +1,5 @@
-"""The exact optimum of a campaign of one step: one action per user, one budget, millions of users.
-
-It is a multiple-choice knapsack problem, solved up to one drawn user by a secant on the price (`allocate_one_step`).
-"""
+"""The exact optimum of a campaign of one step: one action per user, one budget, millions of users. The linear
+relaxation of this multiple-choice knapsack problem is solved by a secant on the price (`allocate_one_step`)."""
 
 from __future__ import annotations
 

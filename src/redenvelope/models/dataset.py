@@ -1,7 +1,5 @@
-"""The rows that models are trained on: encoded states, actions, outcomes and next states (`Examples`, `Rows`).
-
-`column_weights` measures how informative each column of a state is; outcome networks weight their inputs by it.
-"""
+"""The rows that models are trained on: encoded states, actions, outcomes and next states (`Examples`, `Rows`); and how
+informative each column of a state is (`column_weights`), by which outcome networks weight their inputs."""
 
 from __future__ import annotations
 

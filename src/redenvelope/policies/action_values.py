@@ -1,7 +1,5 @@
-"""Action values per user and price (`ActionValues`), and the protocol of what computes them (`Valuer`).
-
-Planners and learned values give the same record, so that decisions, searches and estimates do not depend on which.
-"""
+"""Action values per user and price (`ActionValues`), and the protocol of what computes them (`Valuer`): tree planners
+and learned values give the same record, so that decisions, searches and estimates do not depend on which."""
 
 from __future__ import annotations
 

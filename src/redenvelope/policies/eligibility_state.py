@@ -1,8 +1,5 @@
-"""Eligibility states: which actions each row may get at any step, and the constraint's memory of it.
-
-`EligibilityState` is the record, `allowed` the mask of a step; the builders at the end make it for a log, for a table
-of users to decide for, and for one request.
-"""
+"""Eligibility states: the actions that each row may get at any step, and the constraint's memory (`EligibilityState`);
+the mask of a step (`allowed`); and builders for a log, for a table of users to decide for, and for one request."""
 
 from __future__ import annotations
 

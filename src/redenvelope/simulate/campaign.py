@@ -1,7 +1,5 @@
-"""The protocol of simulated campaigns: logs, closed-loop runs, exact values, and optima within a budget.
-
-`climb_envelope` and `bisect_price` find optima from exact values; they share no code with the searches under test.
-"""
+"""The protocol of simulated campaigns: logs, closed-loop runs, exact values, and optima within a budget, which
+`climb_envelope` and `bisect_price` find from exact values; they share no code with the searches under test."""
 
 from __future__ import annotations
 

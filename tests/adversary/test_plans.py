@@ -34,14 +34,18 @@ def test_mutated_plans_are_refused_or_work(good: Good, tmp_path: Path) -> None:
     assert ended["used"] > 15
 
 
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["plan.json", "certificate.json", "ladder.json"])
-def test_every_field_may_be_anything(good: Good, name: str) -> None:
-    """Whatever stands where a number, a list or a table should: the plan opens, or is refused in words."""
+def test_every_field_may_be_anything(good: Good, name: str, every: int) -> None:
+    """Whatever stands where a number, a list or a table should: the plan opens, or is refused in words.
+
+    Every field with every odd value, or with every third, a different third in each field.
+    """
     content = json.loads((good.folder / name).read_text())
     refused = 0
-    for place, key in _places(content, deepest=2):
+    for number, (place, key) in enumerate(_places(content, deepest=2)):
         held = place[key]
-        for odd in ODD:
+        for odd in ODD[number % every :: every]:
             place[key] = odd
             own = {"manifest": content} if name == "plan.json" else {name.replace(".", "_"): _json(content)}
             sign(good.folder, **own)
@@ -51,7 +55,7 @@ def test_every_field_may_be_anything(good: Good, name: str) -> None:
                 refused += 1
                 assert str(error).strip()
         place[key] = held
-    assert refused > 50  # most fields matter
+    assert refused > 50 / every  # most fields matter
 
 
 @pytest.mark.slow

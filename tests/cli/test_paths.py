@@ -109,11 +109,11 @@ def test_an_output_that_cannot_be_is_refused_before_the_work(
         (("audit", "log.parquet", "--campaign", "pipe.csv"), "not a regular file"),
         (("frontier", "circle"), "symbolic links"),
         (("frontier", "log.parquet"), "Not a directory"),
-        (("frontier", "plan", "--budget", "inf"), "write a number"),
+        (("frontier", "plan", "--budget", "inf"), "not a plain number"),
         (("frontier", "plan", "--reward", "nan"), "must be a number"),
         (("evaluate", "plan", "log.parquet", "--confidence", "nan"), "confidence must be"),
         (("reprice", "plan", "--budget-total", "1", "--audience", "9" * 400, "--out", "new"), "less than or equal"),
-        (("reprice", "plan", "--budget", "inf", "--out", "new"), "write a number"),
+        (("reprice", "plan", "--budget", "inf", "--out", "new"), "not a plain number"),
         ((*FIT, "--temperature", "1e-300", "--out", "new"), "temperature must be"),
     ],
 )

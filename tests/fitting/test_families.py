@@ -28,6 +28,7 @@ NAMES = (
     "wrong_propensity",
     "seasons",
     "opposite_habits",
+    "opposite_habits_targeted",
     "habit_log_normal",
     "delayed_cost_2",
     "delayed_cost_3",

@@ -106,17 +106,26 @@ def test_a_store_that_fails_for_a_while_and_is_slow_is_survived(store: ObjectSto
 
 def test_a_store_that_does_not_answer_ends_in_words(store: ObjectStore, tmp_path: Path) -> None:
     lake = a_lake(store, tmp_path)
+    store.delay = 2.0
+    with pytest.raises(UsageError, match="try again later"), store_failures(lake):
+        scan_address("s3://bucket/lake/0.parquet", patience=0.2).collect()
+
+
+def test_decisions_for_a_store_that_fails_for_good_end_in_words(store: ObjectStore) -> None:
+    store.failures = 10**9
+    with pytest.raises(UsageError, match="try again later"):
+        sink_address(users().lazy(), "s3://bucket/never.parquet", 1)
+    store.failures = 0
+    with pytest.raises(UsageError, match="no Parquet here"):
+        read_address("s3://bucket/never.parquet")  # nothing of it was written
+
+
+@pytest.mark.slow  # it is asked again for half a minute
+def test_a_log_in_a_store_that_fails_for_good_ends_in_words(store: ObjectStore, tmp_path: Path) -> None:
+    lake = a_lake(store, tmp_path)
     store.failures = 10**9
     with pytest.raises(UsageError, match="try again later"):
         read_log(lake)
-    with pytest.raises(UsageError, match="try again later"):
-        sink_address(users().lazy(), "s3://bucket/never.parquet", 1)
-    store.failures, store.delay = 0, 2.0
-    with pytest.raises(UsageError, match="try again later"), store_failures(lake):
-        scan_address("s3://bucket/lake/0.parquet", patience=0.2).collect()
-    store.delay = 0.0
-    with pytest.raises(UsageError, match="no Parquet here"):
-        read_address("s3://bucket/never.parquet")  # nothing of it was written
 
 
 @pytest.mark.parametrize(

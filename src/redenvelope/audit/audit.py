@@ -1,4 +1,8 @@
-"""The audit of a log before anything is learned from it: effects, overlap, carry-over, leaks and verdicts."""
+"""The audit of a log before anything is learned from it: effects, overlap, carry-over, leaks, findings and verdicts.
+
+`audit_log` makes two passes over a log (`audit_partitions` over its parts): statistics of the parts merge, so the
+figures do not depend on the partition. `verdicts` puts an `Audit` into sentences.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +68,7 @@ from redenvelope.wording import counted, for_reader, html_block, number
 
 _QUANTILES = (0.0, 0.01, 0.1, 0.5, 0.9, 0.99, 1.0)
 _FOLD_NAMES = ("train", "tune", "check")
-_CHECK_SHARE = SHARES[-1]  # of the users, by default
+_CHECK_SHARE = SHARES[-1]  # share of users, by default
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class Audit:
-    """The figures that decide whether a log supports planning."""
+    """The figures that show whether a log supports planning."""
 
     users: int
     rows: int
@@ -87,7 +91,7 @@ class Audit:
     static_features: int
     propensity_source: str
     logged_reward: Mean
-    """Per user, summed over the steps."""
+    """Mean per user, summed over steps."""
     logged_cost: Mean
     actions: tuple[ActionEffect, ...]
     reversals: tuple[Reversal, ...]
@@ -98,26 +102,26 @@ class Audit:
     steps_alive: int
     carry_over: tuple[CarryOver, ...]
     cheapest_cost: float
-    """Mean cost per user of always giving the cheapest action."""
+    """Mean cost per user if all users always get the cheapest action."""
     dearest_cost: float
     folds: tuple[Fold, ...]
     findings: tuple[Finding, ...]
     leaks: tuple[Leak, ...] = ()
-    """Columns that may not have been known when the action was chosen."""
+    """Columns that may have been unknown when the action was chosen."""
     clusters: int | None = None
-    """Number of clusters, where users are not independent (--cluster)."""
+    """Number of clusters, if users are not independent (--cluster)."""
     shared: SharedDraws | None = None
-    """A column by which the action was drawn for several users together, where one was found."""
+    """A column whose users share draws of actions, if one was found."""
     past: tuple[PastDependence, ...] = ()
-    """Whether draws depend on what happened before."""
+    """Whether draws depend on the previous step."""
     never_given: tuple[NeverGiven, ...] = ()
-    """Groups of rows that never got an action."""
+    """Groups of rows that never got some action."""
     budget: float | None = None
-    """The mean cost per user that was asked about."""
+    """The budget to judge, as mean cost per user."""
 
     @property
     def check_share(self) -> float:
-        """Share of users in the check fold, on which overlap is judged, because a certificate is."""
+        """Share of users in the check fold, for which overlap is judged, because certificates are computed there."""
         return _check_share(self.folds)
 
     def __str__(self) -> str:
@@ -152,12 +156,12 @@ class Audit:
 
 @dataclass(frozen=True)
 class AuditSample:
-    """How much of a large log the costly tests look at."""
+    """Sample sizes for the expensive tests of a large log."""
 
     users: int = 10_000
-    """Whose actions are predicted from features: enough to see a gain of a thousandth of a nat."""
+    """Users on whom features predict actions: enough to detect a gain of a thousandth of a nat."""
     rows: int = 100_000
-    """Tested for leakage, about: a leak is plain in far fewer, and the audit of a million rows takes seconds."""
+    """Approximate number of rows tested for leakage: a leak shows in far fewer, and a million rows take seconds."""
 
 
 def audit_log(
@@ -169,7 +173,7 @@ def audit_log(
     columns: Columns = None,
     estimate_propensity: bool = False,
 ) -> Audit:
-    """Audit a log; with a budget, also whether the budget suits the log.
+    """Audit a log and, if a budget is given, whether the budget suits the log.
 
     The `log` is a `Log`, or any dataframe or the path of a file or a folder, whose columns `columns` names by role.
     `known_before` are features that you confirm were known when the action was chosen.
@@ -186,7 +190,7 @@ def audit_partitions(
     known_before: Collection[str] = (),
     sample: AuditSample = AuditSample(),
 ) -> Audit:
-    """The same for a log in parts of complete users, in two passes; any parts give the same figures.
+    """As `audit_log`, for a log in parts of complete users, in two passes; the figures do not depend on the partition.
 
     Parts are logs, or what the engine opens as logs.
     """
@@ -214,7 +218,7 @@ def _figures(first: FirstSums, second: SecondSums, known_before: Collection[str]
     after = {leak.column for leak in leaks if leak.kind != "action"}
     shared = shared_draws(join_logs(second.leak_sample), after) if second.leak_sample else None
     if shared is not None:
-        # Whoever shares a draw seems to be told by every column that they share.
+        # Where draws are shared, every column that is constant within them seems to predict the action.
         leaks = tuple(leak for leak in leaks if leak.kind != "action")
     return Audit(
         users=first.people,
@@ -246,7 +250,7 @@ def _figures(first: FirstSums, second: SecondSums, known_before: Collection[str]
 
 
 def propensity_remedy(audit: Audit) -> str:
-    """What to do about propensities that do not add up: never what was done already."""
+    """The remedy for miscalibrated propensities, given what was already done."""
     lists = "list what each user could get (--columns eligible=YOUR_COLUMN, or a rule) where that was not everything"
     if audit.propensity_source == "estimated":
         return f"bring the probabilities that were used, or the features that decided; {lists}"
@@ -254,14 +258,14 @@ def propensity_remedy(audit: Audit) -> str:
 
 
 def past_remedy(audit: Audit) -> str:
-    """What to do where draws depend on what happened before."""
+    """The remedy for draws that depend on the previous step."""
     if audit.propensity_source == "estimated":
         return "bring the probabilities that were used, or columns that tell what the choice depended on"
     return "log the probability of the draw as it was made, given all that it depended on"
 
 
 def _folds(first: FirstSums) -> tuple[Fold, ...]:
-    if not first.fold_users.all():  # too few users for three folds: the log's own finding says so
+    if not first.fold_users.all():  # too few users for three folds; a finding of the log says so
         return ()
     return tuple(
         Fold(name, int(users), int(rows))
@@ -275,7 +279,7 @@ def _check_share(folds: tuple[Fold, ...]) -> float:
 
 
 def _with_findings(result: Audit, known: tuple[Finding, ...], budget: float | None) -> Audit:
-    """The audit with its findings, after those of reading."""
+    """The audit with its own findings added to those of reading the log."""
     findings = Findings()
     report_leaks(result.leaks, findings)
     _report_assignment(result, findings)
@@ -289,7 +293,7 @@ def _with_findings(result: Audit, known: tuple[Finding, ...], budget: float | No
 
 
 def _report_assignment(result: Audit, findings: Findings) -> None:
-    """What contradicts the propensities, or leaves too little overlap."""
+    """Report what contradicts the propensities, and thin overlap."""
     if (own := result.shared) is not None:
         share = "constant" if own.share > 0.99 else f"{own.share:.0%} of the way from independent draws to one draw"
         findings.add("assigned_by_cluster", column=own.column, count=own.groups, share=share, z=own.z)
@@ -340,7 +344,7 @@ def _report_assignment(result: Audit, findings: Findings) -> None:
 
 
 def _report_effects(result: Audit, findings: Findings) -> None:
-    """Costs that earn nothing, and costs that come late."""
+    """Report costs that earn nothing, and costs booked late."""
     if result.reversals:
         worst = result.reversals[0]
         findings.add(
@@ -360,21 +364,21 @@ def _report_effects(result: Audit, findings: Findings) -> None:
         findings.add("cost_booked_later", column="cost", count=result.rows, share=f"{late.late_share:.0%}", later=later)
 
 
-# The two passes of an audit over the parts of a log: statistics of each part, which merge into those of the whole.
+# The two passes of an audit: statistics of each part, which merge into those of the whole log.
 
 
 @dataclass(frozen=True)
 class Header:
-    """What is the same in every part of a log."""
+    """Properties that all parts of a log share."""
 
     labels: tuple[str, ...]
-    """Of the actions."""
+    """Labels of the actions."""
     features: int
     static_features: int
     propensity_source: str
     findings: tuple[Finding, ...]
     clusters: str | None = None
-    """The column of clusters, where there is one."""
+    """The column of clusters, if there is one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -386,24 +390,24 @@ class FirstSums(FieldwiseSums):
     first_step: int = field(metadata=MINIMUM)
     last_step: int = field(metadata=MAXIMUM)
     longest: int = field(metadata=MAXIMUM)
-    """Most steps of a user."""
+    """Number of steps of the longest user."""
     gaps: int
-    """Rows that skip a step of their user."""
+    """Number of rows that skip a step of their user."""
     people: int
-    """Different users; fewer than sequences where some have several episodes."""
+    """Number of distinct users; fewer than sequences if some have several episodes."""
     fold_users: NDArray[np.int64]
-    """[folds]"""
+    """Users in each fold, [folds]."""
     fold_independent: NDArray[np.int64]
-    """Clusters, or users where there are none, [folds]."""
+    """Clusters in each fold, or users if there are none, [folds]."""
     fold_rows: NDArray[np.int64]
-    """[folds]"""
+    """Rows in each fold, [folds]."""
     logged: UserMoments
-    """Outcomes of each user, summed over the steps."""
+    """Outcomes of each user, summed over steps."""
     calibration: UserMoments
     action_rows: NDArray[np.int64]
-    """[actions]"""
+    """Rows of each action, [actions]."""
     given: NDArray[np.int64]
-    """Rows that would get each action, where one action is given to everybody, [fixed actions, actions]."""
+    """Rows that would get each action if one action is given to everybody, [fixed actions, actions]."""
     effects: GroupSums
     carry: CarrySums
     propensities: QuantileSums
@@ -426,14 +430,14 @@ class FirstSums(FieldwiseSums):
 
 @dataclass(frozen=True, eq=False)
 class SecondSums(FieldwiseSums):
-    """Statistics of the second pass, which need those of the first."""
+    """Statistics of the second pass, which depend on those of the first."""
 
     effects: NDArray[np.float64]
-    """Squares for the standard errors, [outcomes, actions]."""
+    """Squares for the standard errors of action effects, [outcomes, actions]."""
     carry: NDArray[np.float64]
-    """The same of carried means, [outcomes, actions]."""
+    """Squares for the standard errors of carried means, [outcomes, actions]."""
     overlap: NDArray[np.float64]
-    """[steps, 8]"""
+    """The sums of `overlap_sums`, [steps, 8]."""
     sample: tuple[Log, ...]
     """Users on whom the assignment is tested."""
     leak_sample: tuple[Log, ...]
@@ -483,11 +487,11 @@ def second_sums(log: Log, first: FirstSums, most: AuditSample) -> SecondSums:
     )
 
 
-# Reasons why no plan can be fitted on a log that can be read: reported by the audit, and in the same words by a fit.
+# Reasons why a readable log cannot be fitted, reported by the audit and, in the same words, by a fit.
 
 
 LEAST_USERS = 50
-"""Fewest users of the tune and check folds: a certificate refuses fewer effective ones."""
+"""Fewest users in the tune and check folds; a certificate refuses fewer effective users."""
 
 
 def report_gaps(rows: int, findings: Findings) -> None:
@@ -497,10 +501,10 @@ def report_gaps(rows: int, findings: Findings) -> None:
 
 
 def report_few_users(folds: Sequence[int], findings: Findings) -> None:
-    """Report folds (train, tune, check) with too few users to choose or to check a plan."""
+    """Report folds (train, tune, check) too small to choose or check a plan."""
     users, fewest = sum(folds), min(folds[1:])
     if fewest < LEAST_USERS:
-        # A fold that is small by chance would stay about as small: a fifth more, rounded up. One in ten users tunes.
+        # A fold that is small by chance would stay about as small, so a fifth more, rounded up. One in ten users tunes.
         enough = ceil(LEAST_USERS * max(users / max(fewest, 1), 10) * 1.2 / 50) * 50
         findings.add(
             "fit_few_users", column="user", count=users, fewest=fewest, needed=LEAST_USERS, enough=f"{enough:,}"
@@ -508,13 +512,13 @@ def report_few_users(folds: Sequence[int], findings: Findings) -> None:
 
 
 LEAST_CLUSTERS = 50
-"""Fewest clusters of the check fold. Measured on stores whose shocks are log-normal with a spread of 0.6: of 50, a
-one-sided 95 % bound misses in 6 %, of 30 in 8 %, and where stores differ much in size, the rule about few that carry
-the estimate applies."""
+"""Fewest clusters in the check fold. Measured on stores whose shocks are log-normal with a spread of 0.6: with 50, a
+one-sided 95 % bound fails in 6 % of samples, with 30 in 8 %; if stores differ much in size, the rule about few users
+who dominate an estimate applies."""
 
 
 def report_few_clusters(column: str, folds: Sequence[int], findings: Findings) -> None:
-    """Report folds (train, tune, check) with too few clusters to check a plan on; a column names them."""
+    """Report folds (train, tune, check) with too few clusters to check a plan on; `column` names them."""
     clusters, checking = sum(folds), folds[-1]
     if checking < LEAST_CLUSTERS:
         enough = ceil(LEAST_CLUSTERS * clusters / max(checking, 1) * 1.2 / 10) * 10
@@ -523,7 +527,7 @@ def report_few_clusters(column: str, folds: Sequence[int], findings: Findings) -
         )
 
 
-# The audit in sentences.
+# The audit in words.
 
 
 def verdicts(audit: Audit) -> Iterator[str]:
@@ -598,12 +602,12 @@ def _carry_over(audit: Audit) -> str:
 
 
 def _share(effect: CarryOver) -> str:
-    """Relative to an action that has hardly any effect at its own step, a share would be arbitrary."""
+    """The share in words; relative to an action with hardly any effect at its own step, a number would be arbitrary."""
     return f"{effect.share:.0%}" if effect.share <= 1 else "more than at its own step"
 
 
 def _overlap(audit: Audit) -> str:
-    """Judged on the check fold: complete histories of a fixed action are the worst case, single steps the best."""
+    """Overlap in the check fold; complete histories of one fixed action are the worst case, single steps the best."""
     alive, last, share = audit.steps_alive, audit.overlap[-1], audit.check_share
     left = f"one fixed action keeps {last.greedy:,.0f} effective users of {last.users:,} by the last step"
     if alive == len(audit.overlap):
@@ -626,7 +630,7 @@ def _overlap(audit: Audit) -> str:
 
 
 def _rounded(users: float) -> str:
-    """Two digits: an extrapolation has no more."""
+    """Two significant digits, because an extrapolation has no more."""
     return f"{float(f'{users:.1e}'):,.0f}"
 
 
@@ -641,7 +645,7 @@ def _budget(audit: Audit) -> str:
 
 
 def _asked_budget(audit: Audit, budget: float) -> str:
-    """What a budget means beside what was logged."""
+    """A budget compared with what was logged and with fixed actions, in words."""
     logged = audit.logged_cost.estimate
     beside = f", {budget / logged:.0%} of what users cost as logged" if logged > 0 else ""
     affordable = [effect for effect in audit.actions if effect.cost.estimate * audit.steps <= budget]

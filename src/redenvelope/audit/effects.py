@@ -1,4 +1,5 @@
-"""Effects of actions on reward and cost, with inverse-propensity weights, at their own step and at later ones."""
+"""Effects of actions on reward and cost, at their own and at later steps (carry-over), weighted by inverse
+propensity."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from redenvelope.merging import SAME, FieldwiseSums
 from redenvelope.wording import counted
 
 MOST_REVERSALS = 100
-"""Most pairs that are reported."""
+"""Most pairs reported."""
 
 _TWO_SIDED_95 = 1.959963984540054
 
@@ -37,7 +38,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class ActionEffect:
-    """Mean outcomes of an action, as if it had been assigned at random."""
+    """Mean outcomes of an action under random assignment, estimated with inverse-propensity weights."""
 
     label: str
     rows: int
@@ -59,7 +60,7 @@ def effect_sums(log: Log) -> GroupSums:
 
 
 def effect_squares(log: Log, means: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Squares for the errors of the means, [outcomes, actions]."""
+    """Squares for the standard errors of the means, [outcomes, actions]."""
     residuals = log.outcomes - means[:, log.action]
     return squares_by_user(log, log.action, 1.0 / log.propensity, residuals, len(log.catalogue))
 
@@ -67,7 +68,7 @@ def effect_squares(log: Log, means: NDArray[np.float64]) -> NDArray[np.float64]:
 def action_effects(
     labels: tuple[str, ...], rows: NDArray[np.int64], sums: GroupSums, squares: NDArray[np.float64]
 ) -> tuple[ActionEffect, ...]:
-    """Reward and cost of each action of the catalogue, which was logged in so many rows, [actions]."""
+    """Reward and cost of each action, given the number of rows in which it was logged, [actions]."""
     (reward, cost), (reward_error, cost_error) = sums.means.tolist(), sums.errors(squares).tolist()
     return tuple(
         ActionEffect(
@@ -81,9 +82,9 @@ def action_effects(
 
 
 def reversals(effects: tuple[ActionEffect, ...]) -> tuple[Reversal, ...]:
-    """Pairs where the more expensive action earns less, by three standard errors in cost and reward, clearest first.
+    """Pairs whose more expensive action earns less, by three standard errors in cost and in reward, clearest first.
 
-    Only the first few: a thousand actions make half a million pairs.
+    Limited in number, because a thousand actions make half a million pairs.
     """
     reward = np.array([effect.reward.estimate for effect in effects])
     dearer = _beyond_chance([effect.cost for effect in effects])
@@ -94,12 +95,12 @@ def reversals(effects: tuple[ActionEffect, ...]) -> tuple[Reversal, ...]:
 
 
 def counted_reversals(pairs: tuple[Reversal, ...]) -> str:
-    """How many such pairs there are, in words."""
+    """The number of such pairs, in words."""
     return counted(len(pairs), "such pair") if len(pairs) < MOST_REVERSALS else "many such pairs"
 
 
 def _beyond_chance(means: list[Mean]) -> NDArray[np.bool_]:
-    """Whether the second mean lies above the first, [means, means]."""
+    """Whether the second mean is above the first beyond chance, [first, second]."""
     estimate = np.array([mean.estimate for mean in means])
     error = np.array([mean.standard_error for mean in means])
     # Three standard errors rather than two: a catalogue of ten actions makes 45 comparisons.
@@ -112,41 +113,41 @@ def _beyond_chance(means: list[Mean]) -> NDArray[np.bool_]:
 
 
 _SURE = 1e-3
-_MOST_LAGS, _MOST_PAIRS = 6, 2_000_000  # with many actions, pairs of them are looked at for fewer lags
+_MOST_LAGS, _MOST_PAIRS = 6, 2_000_000  # with many actions, pairs of them limit the number of lags
 _WEAK, _STRONG = 0.10, 0.30
 
 
 @dataclass(frozen=True)
 class CarryOver:
-    """How much an earlier action changes an outcome, compared with the present action."""
+    """The effect of an earlier action on an outcome, compared with that of the present action."""
 
     outcome: Literal["reward", "cost"]
     direct: float
-    """Standard deviation over actions of the outcome at the same step."""
+    """Standard deviation over actions of the mean outcome at the same step."""
     carried: float
-    """Standard deviation over earlier actions of the outcome `lag` steps later, noise subtracted."""
+    """Standard deviation over earlier actions of the mean outcome `lag` steps later, with noise subtracted."""
     p_value: float
-    """Probability of differences as large if nothing carried over."""
+    """Probability of differences this large without carry-over."""
     lag: int = 1
 
     @property
     def share(self) -> float:
-        """Carried effect as a share of the direct one."""
+        """The carried effect as a share of the direct one."""
         return self.carried / self.direct if self.direct > 0 else 0.0
 
     @property
     def is_late(self) -> bool:
-        """Whether an action changes the outcome of a later step more than that of its own: it seems booked there."""
+        """Whether an action affects the outcome of a later step more than its own step's, as if it was booked there."""
         return self.p_value <= _SURE and self.carried > self.direct
 
     @property
     def late_share(self) -> float:
-        """Of the effect of an action at its own step and the later one, the share at the later one."""
+        """Share of the effect that is booked at the later step instead of the action's own."""
         return self.carried / (self.carried + self.direct) if self.carried > 0 else 0.0
 
     @property
     def strength(self) -> Literal["none", "weak", "moderate", "strong"]:
-        """The share in a word: weak below 10 %, strong from 30 % on; none when it may be chance."""
+        """The share in a word: weak below 10 %, strong from 30 % on; none if it may be chance."""
         if self.p_value > _SURE:
             return "none"
         return "weak" if self.share < _WEAK else "moderate" if self.share < _STRONG else "strong"
@@ -156,23 +157,23 @@ class CarryOver:
 class CarrySums(FieldwiseSums):
     """Outcomes by an earlier and the present action, for every lag.
 
-    Both actions are weighted by their propensities, so that neither who got the earlier action nor what was sent now
-    can pose as carry-over.
+    Both actions are inverse-propensity weighted, so that neither the choice of who got the earlier action nor the
+    present action can appear as carry-over.
     """
 
     pairs: GroupSums
-    """Groups are [lags, earlier, present] actions, laid flat."""
+    """Sums by lag, earlier and present action, flattened from [lags, earlier, present]."""
     actions: int = field(metadata=SAME)
 
     @property
     def direct(self) -> GroupSums:
-        """By lag and present action, laid flat."""
+        """Sums by lag and present action, flattened."""
         totals, weighted = self._tables
         return GroupSums(totals.sum(axis=1).ravel(), weighted.sum(axis=2).reshape(len(weighted), -1))
 
     @property
     def carried(self) -> GroupSums:
-        """Residuals of the present action's mean, by lag and earlier action, laid flat."""
+        """Residuals from the present action's mean, by lag and earlier action, flattened."""
         totals, weighted = self._tables
         means = np.nan_to_num(self.direct.means).reshape(len(weighted), -1, 1, self.actions)
         left = weighted - means * totals
@@ -186,7 +187,7 @@ class CarrySums(FieldwiseSums):
 
 
 def carry_sums(log: Log) -> CarrySums:
-    """The sums of the rows that have an earlier one, at every lag."""
+    """The sums over rows that have an earlier row, at every lag."""
     actions, lags = len(log.catalogue), _lags(log)
     parts = []
     for lag in lags:
@@ -197,7 +198,7 @@ def carry_sums(log: Log) -> CarrySums:
 
 
 def carry_squares(log: Log, sums: CarrySums) -> NDArray[np.float64]:
-    """Squares for the errors of the carried means, given the sums of all users, [outcomes, lags · actions]."""
+    """Squares for the standard errors of the carried means, given all users' sums, [outcomes, lags · actions]."""
     actions, direct, carried = len(log.catalogue), np.nan_to_num(sums.direct.means), np.nan_to_num(sums.carried.means)
     parts = []
     for place, lag in enumerate(_lags(log)):
@@ -209,8 +210,8 @@ def carry_squares(log: Log, sums: CarrySums) -> NDArray[np.float64]:
 
 
 def carry_overs(sums: CarrySums, squares: NDArray[np.float64]) -> tuple[CarryOver, ...]:
-    """Compare later outcomes between earlier actions: one step later, and at longer lags where that is not chance; none
-    where too few users have two steps."""
+    """Compare later outcomes between earlier actions, at lag 1 and at longer lags if significant; empty if too few
+    users have two steps."""
     shape = (len(squares), -1, sums.actions)
     tables = (sums.direct.means, sums.carried.means, sums.carried.errors(squares))
     direct, carried, errors = (table.reshape(shape) for table in tables)
@@ -225,17 +226,17 @@ def carry_overs(sums: CarrySums, squares: NDArray[np.float64]) -> tuple[CarryOve
 
 
 def latest(effects: tuple[CarryOver, ...]) -> CarryOver | None:
-    """The effect with the largest lag that is later than at its own step; None where none is."""
+    """The late effect with the largest lag; None if no effect is late."""
     return max((effect for effect in effects if effect.is_late), key=lambda effect: effect.lag, default=None)
 
 
 def _lags(log: Log) -> range:
-    """From 1 on; the same for all parts of a log."""
+    """The lags, from 1; the same for all parts of a log."""
     return range(1, 1 + min(max(_MOST_PAIRS // len(log.catalogue) ** 2, 1), _MOST_LAGS))
 
 
 def _earlier(log: Log, lag: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """The action so many steps before each row and the weight of the two, [rows]; rows without one have no weight."""
+    """The action `lag` steps before each row and the weight of the pair, [rows]; rows without one have weight 0."""
     inverse, position = 1.0 / log.propensity, np.arange(len(log)) - np.repeat(log.starts[:-1], log.lengths)
     weights = np.where(position >= lag, inverse * np.roll(inverse, lag), 0.0)
     return np.where(position >= lag, np.roll(log.action, lag), 0).astype(np.int32), weights
@@ -252,13 +253,13 @@ def _carry_over(
     seen = np.isfinite(carried)
     rounding = ROUNDING * float(np.nanmax(np.abs(direct), initial=0.0))
     if seen.sum() > 1 and np.maximum(errors, np.abs(carried))[seen].max() <= rounding:
-        # The present action determines the outcome: the rest is rounding, and a test of it would be meaningless.
+        # The present action determines the outcome, so the rest is rounding, and testing it would be meaningless.
         return CarryOver(outcome, float(np.nanstd(direct)), carried=0.0, p_value=1.0)
     known = seen & (errors > rounding)
     if known.sum() < 2:
         return None
     carried, errors = carried[known], errors[known]
-    precision = (errors.min() / errors) ** 2  # up to a factor: amounts may be in any unit, however small
+    precision = (errors.min() / errors) ** 2  # up to a factor, so that amounts may have any unit
     centre = (precision * carried).sum() / precision.sum()
     statistic = (((carried - centre) / errors) ** 2).sum()
     spread = max(carried.var() - (errors**2).mean(), 0.0)

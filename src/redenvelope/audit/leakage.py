@@ -1,4 +1,8 @@
-"""Leakage: columns that predict the outcome or the action too well to have been known when it was chosen."""
+"""Leakage: columns that predict the outcome or the action too well to have been known when the action was chosen.
+
+A column is suspected if it explains most of an outcome on held-out users, or if it depends on the drawn action given
+the propensity (`randomization.py`); it is cleared if the draws show that it was known. `Evidence` has what is tested.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +26,15 @@ from redenvelope.randomness import fold, fraction
 LeakKind = Literal["same row", "next row", "only row", "total", "one step", "effect", "action"]
 
 SUSPECT = 0.5
-"""Held-out R² (of what action, step and the previous row leave of an outcome) from which a column is suspected."""
+"""Held-out R² of an outcome's residual given action, step and previous row, from which a column is suspected."""
 
 _CANCEL = 0.5  # squares of users' sums over sums of squares: given a trait, steps are independent and do not cancel
-_SURE = 5.0  # standard errors: hundreds of columns are tested, in several ways
-_SURE_OF_MANY = 6.0  # the same of a sum of squares, whose tail is longer
-_EFFECT = 0.1  # of the action's effect on the outcome that is in the column already
-_SIGNAL = 0.03  # of the noise of a row: in large logs, rounded propensities alone cause smaller ones
-_ODDS = 0.05  # mean relative difference of odds from the logged ones: the same
-_CLEAR, _CLEARED = 3.0, 0.5  # standard errors by which a column must differ from a leak, and its largest share
+_SURE = 5.0  # standard errors; strict, because hundreds of columns are tested in several ways
+_SURE_OF_MANY = 6.0  # the same for a sum of squares, whose tail is heavier
+_EFFECT = 0.1  # smallest share of the action's effect on the outcome that is in the column
+_SIGNAL = 0.03  # relative to the noise of a row: in large logs, rounding of propensities alone causes smaller ones
+_ODDS = 0.05  # mean relative difference of odds from the logged ones; the same reason
+_CLEAR, _CLEARED = 3.0, 0.5  # standard errors by which a column differs from a leak, and its largest share
 _HARDLY, _INTERPLAY = (0.02, 0.03)  # shares explained by the action: of the outcome, and of a column's residual
 _MOST_PAIRS = 4_500
 _MOST_STEPS = 50
@@ -38,26 +42,26 @@ _MOST_STEPS = 50
 
 @dataclass(frozen=True)
 class Leak:
-    """A column that may not have been known when the action was chosen, and why."""
+    """A column that may have been unknown when the action was chosen, and why."""
 
     column: str
     kind: LeakKind
     outcome: str
-    """The outcome that it predicts; "action" where it predicts the action alone."""
+    """The outcome that it predicts; "action" if it predicts only the action."""
     now: float
-    """Held-out R² of the outcome, share of the action's effect in it, or relative difference of the action's odds."""
+    """Held-out R² of the outcome, share of the action's effect, or relative difference of the action's odds."""
     before: float
-    """The same for what was known before, as far as it can be estimated."""
+    """The same figure for what was known before, as far as it can be estimated."""
     z: float
-    """Of the dependence of the column on the action beyond the logged probabilities; 0 where there was none."""
+    """Dependence of the column on the action beyond the logged propensities, in standard errors; 0 if there is none."""
     step: int | None = None
-    """The step whose outcome it predicts, if it is one."""
+    """The step whose outcome it predicts, if it is a single one."""
     known: bool = False
-    """Whether it was confirmed as known (--known-before)."""
+    """Whether the user confirmed that it was known (--known-before)."""
 
     @property
     def evidence(self) -> str:
-        """The evidence, as a sentence without its subject."""
+        """The evidence in words, a sentence without its subject."""
         now, before = f"{min(self.now, 1.0):.0%}", f"{max(self.before, 0.0):.0%}"
         predicts = f"predicts the {self.outcome}"
         fit = f"held-out R² {now} of what action and step leave"
@@ -76,7 +80,7 @@ class Leak:
 
 
 def suspected_leaks(sample: Sequence[Log], known_before: Collection[str] = ()) -> tuple[Leak, ...]:
-    """The suspected columns, in their order; the sample is a log in parts, or a sample of its users."""
+    """The suspected columns, in column order; `sample` is a log in parts, or a sample of its users."""
     _require_features(sample, known_before)
     if sum(len(part.users) for part in sample) < FEWEST_USERS:
         return ()
@@ -86,7 +90,7 @@ def suspected_leaks(sample: Sequence[Log], known_before: Collection[str] = ()) -
 
 
 def report_leaks(leaks: Iterable[Leak], findings: Findings) -> None:
-    """Report each under the rule of its kind."""
+    """Report each leak under the rule of its kind."""
     for leak in leaks:
         contradicts = leak.kind in ("effect", "action")
         rule = "feature_tells_action" if contradicts else "feature_suspected_leak"
@@ -94,7 +98,7 @@ def report_leaks(leaks: Iterable[Leak], findings: Findings) -> None:
 
 
 def _require_features(sample: Sequence[Log], names: Collection[str]) -> None:
-    """A misspelt name would leave the intended column under suspicion."""
+    """Refuse names that are not features: a misspelt name would leave the intended column under suspicion."""
     features = sample[0].features.names if sample else ()
     unknown = sorted(set(names) - set(features))
     if unknown and sample:
@@ -112,7 +116,7 @@ def _judged(evidence: Evidence, column: Column) -> Leak | None:
 
 
 def _clearest_move(evidence: Evidence, column: Column) -> Leak | None:
-    """Where a column depends on the action: by the outcome that it predicts best, or by the action itself."""
+    """Evidence that a column depends on the action: for the outcome that it predicts best, or the action itself."""
     moves = {leak.outcome: leak for leak in sorted(_moves(evidence, column), key=lambda leak: leak.z)}
     if not moves:
         return _departs(evidence, column)
@@ -121,13 +125,13 @@ def _clearest_move(evidence: Evidence, column: Column) -> Leak | None:
         if outcome in moves:
             told[outcome] = share_told(left, column.cells, evidence.fold, evidence.folds)
     clearest = moves[max(told, key=lambda outcome: told[outcome])]
-    if max(told.values()) < _HARDLY:  # of outcomes it predicts only what the action does: it predicts the action
+    if max(told.values()) < _HARDLY:  # it predicts outcomes only as far as the action does, so it predicts the action
         return _departs(evidence, column) or clearest
     return clearest
 
 
 def _tells(evidence: Evidence, column: Column) -> Iterator[Leak]:
-    """Where a column predicts an outcome better than could be known, unless the draws show that it was known."""
+    """Where a column predicts an outcome better than anything known could, unless the draws show that it was known."""
     for place, outcome in enumerate(evidence.log.outcome_names):
         if not evidence.left[place].any():
             continue
@@ -147,7 +151,7 @@ def _of_only_rows(evidence: Evidence, column: Column, place: int, outcome: str) 
 
 
 def _of_later_rows(evidence: Evidence, column: Column, place: int, outcome: str) -> Iterator[Leak]:
-    """A dynamic column compared with its own value in the previous row, and with the outcomes of that row."""
+    """Compare a dynamic column with its own value in the previous row, and with that row's outcomes."""
     here, draws = evidence.following, evidence.later_draws
     rest, whole = evidence.later_left[place], evidence.left[place][here]
 
@@ -162,7 +166,7 @@ def _of_later_rows(evidence: Evidence, column: Column, place: int, outcome: str)
     designs = [own] if column.change is None else [own, column.change]
     if own.count**2 <= _MOST_PAIRS:
         designs.append(before.beside(own))
-    for cells in designs:  # the simplest first: its R² is known best
+    for cells in designs:  # the simplest first, because its R² is the most precise
         now = told(cells)
         if beyond(now, by_before) >= SUSPECT:
             if not _cleared(evidence, draws, evidence.outcomes[place][here], cells, place):
@@ -174,8 +178,8 @@ def _of_later_rows(evidence: Evidence, column: Column, place: int, outcome: str)
 
 
 def _of_totals(evidence: Evidence, column: Column, place: int, outcome: str) -> Iterator[Leak]:
-    """A static column compared with the sums over all steps of a user: given a trait, the steps are independent or
-    similar; given a function of their sum, they compensate for each other."""
+    """Compare a static column with users' sums over all steps: given a trait, steps are independent or similar; given a
+    function of their sum, they compensate for each other."""
     log, left = evidence.log, evidence.left[place]
     within = residuals(left, column.cells, evidence.fold, evidence.folds)
     alike, cancelled = step_agreement(left, log.user_of_row), step_agreement(within, log.user_of_row)
@@ -187,7 +191,7 @@ def _of_totals(evidence: Evidence, column: Column, place: int, outcome: str) -> 
 
 
 def _of_one_step(evidence: Evidence, column: Column, place: int, outcome: str) -> Iterator[Leak]:
-    """A static column compared with the outcome of each step: a trait predicts several of them."""
+    """Compare a static column with the outcome of each step: a trait predicts several of them."""
     left, steps = evidence.left[place], int(evidence.step.max()) + 1
     if not 2 <= steps <= _MOST_STEPS:
         return
@@ -203,11 +207,11 @@ def _of_one_step(evidence: Evidence, column: Column, place: int, outcome: str) -
 
 
 def _cleared(evidence: Evidence, draws: Lottery, values: FloatArray, cells: Cells, place: int) -> bool:
-    """Whether the draws show that the column was known before, however well it predicts the outcome, values [rows].
+    """Whether the draws show that a column was known before, however well it predicts the outcome `values` [rows].
 
-    A column computed from an outcome depends on the action as the outcome does, with a share of 1. Where the action
-    hardly affects the outcome, it hardly affects it among rows with the same value of such a column either; what was
-    known before may well decide what the action does.
+    A column computed from an outcome depends on the action as the outcome does, with a share of 1. If the action hardly
+    affects the outcome, it also hardly affects it among rows with equal values of such a column, whereas a column that
+    was known before may determine the effect of the action.
     """
     if not evidence.drawn:
         return False
@@ -225,7 +229,7 @@ def _cleared(evidence: Evidence, draws: Lottery, values: FloatArray, cells: Cell
 
 
 def _moves(evidence: Evidence, column: Column) -> Iterator[Leak]:
-    """Where a column's prediction of an outcome depends on the action, of its own row or of the next."""
+    """Where a column's prediction of an outcome depends on the action of its own row or of the next."""
     designs = [(evidence.draws, column.cells)]
     if not column.static and evidence.has_past:
         here, later = evidence.following, evidence.later_draws
@@ -240,7 +244,7 @@ def _moves(evidence: Evidence, column: Column) -> Iterator[Leak]:
 
 
 def _departs(evidence: Evidence, column: Column) -> Leak | None:
-    """Where a column predicts the action, whatever it says about outcomes."""
+    """Evidence that a column predicts the action, whatever it says about outcomes."""
     size, z = evidence.draws.departure(column.cells)
     if not column.static and evidence.has_past:
         later = evidence.later_draws.departure(column.cells.at(evidence.following - 1))
@@ -250,45 +254,45 @@ def _departs(evidence: Evidence, column: Column) -> Leak | None:
     return None
 
 
-# What columns are tested on: residuals of outcomes given action, step and the previous row, and the draws of actions.
+# What columns are tested against: residuals of outcomes given action, step and previous row, and the draws of actions.
 
 
 FEWEST_USERS = 200
-"""Fewest users: with fewer, a held-out R² means nothing."""
+"""Fewest users; with fewer, a held-out R² is meaningless."""
 
 _FOLDS = 5
 _ACTIONS = 50  # the most frequent; all others are combined
-_LAST_DIGITS = 1e-6  # of numbers of 32 bits
-_FOLLOWING = 0.2  # of the rows: from this share on, a column is compared with the previous row
+_LAST_DIGITS = 1e-6  # relative size of the last digits of float32 numbers
+_FOLLOWING = 0.2  # share of rows with a previous row from which on columns are compared with it
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One feature in cells."""
+    """One feature, binned in cells."""
 
     name: str
     static: bool
     cells: Cells
-    """Of all rows."""
+    """Cells of all rows."""
     change: Cells | None
-    """Of the difference from the previous row, for rows that have one; None for categories and static features."""
+    """Cells of the difference from the previous row, for rows that have one; None for categories and static ones."""
 
 
 def leak_sample(log: Log, rows: int, most: int) -> Log | None:
-    """A part's share of the sample of a log with this many rows, about `most` of them by user id; None if empty."""
+    """A part's share of a sample of about `most` of the log's `rows` rows, by user id; None if empty."""
     chosen = one_of_each(log) & (fraction(log.keys, "leaks", 0) < most / rows)
     return log if chosen.all() else log.select(chosen) if chosen.any() else None
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """A log, or a sample of its users."""
+    """The residuals and draws of a log, or of a sample of its users, that columns are tested against."""
 
     log: Log
 
     @cached_property
     def fold(self) -> IntArray:
-        """Cross-fitting fold by user, [rows]: R² is measured on other users than those it is fitted on."""
+        """Cross-fitting fold of each row's user, [rows]: R² is measured on other users than it is fitted on."""
         return np.repeat(fold(self.log.keys, _FOLDS, "leak folds", seed=0), self.log.lengths)
 
     @property
@@ -298,12 +302,12 @@ class Evidence:
 
     @cached_property
     def step(self) -> IntArray:
-        """From 0, [rows]."""
+        """Steps counted from 0, [rows]."""
         return (self.log.step - self.log.first_step).astype(np.int64)
 
     @cached_property
     def action(self) -> IntArray:
-        """[rows]"""
+        """Actions, with rare ones combined, [rows]."""
         counts = np.bincount(self.log.action)
         if len(counts) <= _ACTIONS:
             return self.log.action.astype(np.int64)
@@ -313,7 +317,7 @@ class Evidence:
 
     @cached_property
     def following(self) -> IntArray:
-        """Rows that have a previous row."""
+        """Indices of rows that have a previous row."""
         first = np.zeros(len(self.log), dtype=bool)
         first[self.log.starts[:-1]] = True
         return np.flatnonzero(~first)
@@ -325,46 +329,46 @@ class Evidence:
 
     @property
     def drawn(self) -> bool:
-        """Whether the propensities were logged, not estimated from the columns in question."""
+        """Whether propensities were logged, rather than estimated from the columns in question."""
         return self.log.propensity_source == "logged"
 
     @cached_property
     def draws(self) -> Lottery:
-        """Of all rows."""
+        """The draws of all rows."""
         log = self.log
-        # Rare actions are combined: which of them were eligible is then not used.
+        # With rare actions combined, eligibility is not used.
         few = len(log.catalogue) <= _ACTIONS
         eligible = log.eligible if few else None
         return lottery(self.action, log.propensity, self.step, log.outcomes, self.fold, _FOLDS, eligible)
 
     @cached_property
     def later_draws(self) -> Lottery:
-        """Of the rows that have a previous row."""
+        """The draws of the rows that have a previous row."""
         return self.draws.at(self.following)
 
     @cached_property
     def outcomes(self) -> FloatArray:
-        """Less their means by step, [outcomes, rows]."""
+        """Outcomes minus their means by step, [outcomes, rows]."""
         counts = np.maximum(np.bincount(self.step), 1)
         return np.stack([row - (np.bincount(self.step, weights=row) / counts)[self.step] for row in self.log.outcomes])
 
     @cached_property
     def left(self) -> FloatArray:
-        """Residuals of the outcomes given action and step, [outcomes, rows]."""
+        """Residuals of outcomes given action and step, [outcomes, rows]."""
         cell = self.step * len(self.draws.shares) + self.action
-        weights = self.draws.weights  # so that the mean of an action does not absorb what a column predicts
+        weights = self.draws.weights  # weighted, so that an action's mean does not absorb what a column predicts
         totals = np.bincount(cell, weights=weights)
         totals[totals == 0] = 1.0
         rests = []
         for row in self.log.outcomes:
             rest = row - (np.bincount(cell, weights=weights * row) / totals)[cell]
-            # Where action and step determine an outcome, the rest is rounding, and there is nothing to explain.
+            # If action and step determine an outcome, the residual is rounding, and there is nothing to explain.
             rests.append(rest if float(rest @ rest) > ROUNDING * float(row @ row) else np.zeros_like(rest))
         return np.stack(rests)
 
     @cached_property
     def later_left(self) -> FloatArray:
-        """Their residuals given the outcomes of the previous row, [outcomes, following rows]."""
+        """Residuals given also the outcomes of the previous row, [outcomes, following rows]."""
         here, before = self.following, self.following - 1
         known = [number_cells(row[before].astype(np.float32)) for row in self.log.outcomes]
         rest = []
@@ -376,7 +380,7 @@ class Evidence:
         return np.stack(rest)
 
     def columns(self) -> Iterator[Column]:
-        """The features, in cells."""
+        """Yield the features in cells."""
         features, here = self.log.features, self.following
         for place, name in enumerate(features.numeric_names):
             values, static = features.numeric[:, place], name in features.static
@@ -390,25 +394,25 @@ class Evidence:
 
 
 def _change(values: NDArray[np.float32], here: IntArray) -> NDArray[np.float32]:
-    """The difference of some rows from the previous row, [rows]; 0 where it is rounding of the usual value."""
+    """The difference of some rows from their previous row, [rows]; 0 where it is rounding of the usual value."""
     change = np.asarray(values[here] - values[here - 1])
     sizes = np.abs(values[np.isfinite(values) & (values != 0)])
     usual = float(np.median(sizes)) if len(sizes) else 0.0
-    # A sum from which a term is subtracted again keeps a trace of the term in its last digits.
+    # A sum from which a term is subtracted again keeps a trace of that term in its last digits.
     change[np.abs(change) <= _LAST_DIGITS * usual] = 0.0
     return change
 
 
-# How much of an outcome a column explains on held-out users, beyond action and step.
+# How much of an outcome a column explains on held-out users, given action and step.
 
 
-_PRIOR = 2.0  # rows of mean zero that every cell starts with, so that a handful of rows counts for little
+_PRIOR = 2.0  # rows of mean zero added to every cell, so that a handful of rows counts for little
 
-_VARIES = 0.01  # of the variance of the step that varies most: less is negligible
+_VARIES = 0.01  # share of the variance of the most variable step; less is negligible
 
 
 def cell_means(values: FloatArray, cells: Cells, fold: NDArray[np.int64], folds: int) -> FloatArray:
-    """The mean of values [rows] in each cell, from users of the other folds, [folds, cells]."""
+    """The mean of values [rows] in each cell, over users of the other folds, [folds, cells]."""
     counts, sums = _tables(values, cells, fold, folds)
     means: FloatArray = (sums.sum(axis=0) - sums) / (counts.sum(axis=0) - counts + _PRIOR)
     return means
@@ -420,7 +424,7 @@ def residuals(values: FloatArray, cells: Cells, fold: NDArray[np.int64], folds: 
 
 
 def share_told(values: FloatArray, cells: Cells, fold: NDArray[np.int64], folds: int) -> float:
-    """Held-out R² of values [rows], of mean zero, given the cells; may be negative."""
+    """Held-out R² of values [rows] with mean zero, given the cells; may be negative."""
     total = float((values**2).sum())
     if not total > 0:
         return 0.0
@@ -437,7 +441,7 @@ def beyond(now: float, before: float) -> float:
 def shares_by_step(
     values: FloatArray, cells: Cells, step: NDArray[np.int64], steps: int, fold: NDArray[np.int64], folds: int
 ) -> FloatArray:
-    """`share_told` at each step by itself, [steps]; zero where hardly anything varies."""
+    """`share_told` at each step separately, [steps]; zero where hardly anything varies."""
     apart = Cells(step * cells.count + cells.of_row, steps * cells.count)
     counts, sums = _tables(values, apart, fold, folds)
     means = cell_means(values, apart, fold, folds)
@@ -447,15 +451,15 @@ def shares_by_step(
 
 
 def step_agreement(values: FloatArray, user: NDArray[np.int64]) -> float:
-    """Squares of users' sums over sums of squares, values and users [rows]: about 1 where the steps of a user are
-    independent, more where they are similar, less where they compensate for each other."""
+    """Squares of users' sums over sums of squares, values and users [rows]: about 1 if a user's steps are independent,
+    more if they are similar, less if they compensate for each other."""
     total = float((values**2).sum())
     sums = np.bincount(user, weights=values)
     return float((sums**2).sum()) / total if total > 0 else 1.0
 
 
 def _tables(values: FloatArray, cells: Cells, fold: NDArray[np.int64], folds: int) -> tuple[FloatArray, FloatArray]:
-    """Rows and sums of each cell, [folds, cells] each."""
+    """Rows and sums of each cell, each [folds, cells]."""
     place = fold * cells.count + cells.of_row
     counts = np.bincount(place, minlength=folds * cells.count).reshape(folds, cells.count)
     sums = np.bincount(place, weights=values, minlength=folds * cells.count).reshape(folds, cells.count)

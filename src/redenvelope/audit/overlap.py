@@ -1,4 +1,4 @@
-"""Overlap: propensities, their calibration, and effective sample sizes by step."""
+"""Overlap: calibration of propensities, actions that some groups never got, and effective sample sizes by step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from redenvelope.log.log import Log
 from redenvelope.merging import merged
 
 LEAST_EFFECTIVE_USERS = 50
-"""A certificate refuses fewer: the standard error of their mean would be unreliable."""
+"""A certificate refuses fewer effective users, because standard errors would be unreliable."""
 
 MOST_STEPS = 20
 """Most steps for which overlap is computed."""
@@ -22,7 +22,7 @@ MOST_STEPS = 20
 
 @dataclass(frozen=True)
 class Calibration:
-    """Whether an action's propensities add up: 1/p over its rows should count every row once."""
+    """Whether an action's propensities add up: the sum of 1/p over its rows should equal the number of all rows."""
 
     label: str
     ratio: float
@@ -30,7 +30,7 @@ class Calibration:
 
     @property
     def is_off(self) -> bool:
-        """Off by more than chance and by more than 2 %."""
+        """Whether the ratio differs from 1 by more than chance and by more than 2 %."""
         return abs(self.z) > 4 and abs(self.ratio - 1) > 0.02
 
 
@@ -39,23 +39,23 @@ class StepOverlap:
     """Effective sample size for a policy after a number of steps."""
 
     step: int
-    """Number of steps weighted, from 1."""
+    """Number of weighted steps, from 1."""
     users: int
-    """Users with at least this many steps."""
+    """Number of users with at least this many steps."""
     uniform: float
     """Effective number of users for the uniform policy."""
     greedy: float
-    """Effective number of users for always giving the action of highest mean reward, all steps so far weighted."""
+    """Effective number of users for always giving the action with the highest mean reward, over all steps so far."""
     alone: float
-    """The same with this step weighted alone, users who have left by their last one: the most a certificate can have,
-    which weights states and not histories."""
+    """The same, weighted at this step alone (for users who have left, at their last step): the most that a certificate
+    can have, because it weights states and not histories."""
     matching: int
-    """Users whose logged actions are all that action."""
+    """Number of users whose logged actions are all that action."""
 
 
 def calibration_sums(log: Log) -> UserMoments:
-    """By user and action, the sum over rows of 1/p − 1 (p where the action was logged, 0 for 1/p elsewhere); rows in
-    which an action was not eligible count for nothing."""
+    """Sums over rows of 1/p − 1, by user and action (1/p counts as 0 where another action was logged); rows in which an
+    action was not eligible do not count."""
     count, inverse = len(log.catalogue), 1.0 / log.propensity
     moments = []
     for rows, cell, users in user_blocks(log, log.action, count):
@@ -70,7 +70,7 @@ def calibration_sums(log: Log) -> UserMoments:
 
 
 def calibration(labels: tuple[str, ...], sums: UserMoments, rows: int) -> tuple[Calibration, ...]:
-    """For each action, the mean of 1/p over all rows (0 where another action was logged): 1 if p is right."""
+    """For each action, the mean of 1/p over all rows (0 where another action was logged); 1 if p is right."""
     length = rows / sums.users
     means, errors = sums.mean / length, sums.errors / length
     return tuple(
@@ -80,8 +80,8 @@ def calibration(labels: tuple[str, ...], sums: UserMoments, rows: int) -> tuple[
 
 
 def given_counts(log: Log) -> NDArray[np.int64]:
-    """Rows that would get each action where one is given to everybody, [fixed actions, actions]: where it is not
-    eligible, the cheapest eligible one is given."""
+    """Rows that would get each action if one is given to everybody, [fixed actions, actions]; where it is not eligible,
+    the cheapest eligible action is given instead."""
     count = len(log.catalogue)
     if log.eligible is None:
         return len(log) * np.eye(count, dtype=np.int64)
@@ -90,32 +90,32 @@ def given_counts(log: Log) -> NDArray[np.int64]:
     return np.asarray(counts + np.diag(log.eligible.sum(axis=0)), dtype=np.int64)
 
 
-_FEWEST_EXPECTED = 30.0  # rows: of fewer, none may be missing by chance
+_FEWEST_EXPECTED = 30.0  # rows; with fewer expected, there may be none by chance
 _MOST_GROUPS = 5
 
 
 @dataclass(frozen=True)
 class NeverGiven:
-    """Rows that never got an action that others got: perhaps they could not."""
+    """A group of rows that never got an action that others got; perhaps it was not eligible."""
 
     label: str
     group: str
-    """The condition that they have in common."""
+    """The condition that the rows have in common."""
     otherwise: str
-    """The condition of those who could get it."""
+    """The opposite condition, of the rows that could get the action."""
     rows: int
     expected: float
-    """How many would have got the action if they were like the others."""
+    """Expected number of rows with the action if they were like the others."""
 
     @property
     def rule(self) -> str:
-        """What a campaign's rule would say."""
+        """A campaign rule that would say so."""
         return f'actions = ["{self.label}"], only_where = "{self.otherwise}"'
 
 
 def never_given(log: Log) -> tuple[NeverGiven, ...]:
-    """Groups of rows that never got an action and were not listed as ineligible for it: those of a category's label, of
-    a step, or below or above a number; the largest first."""
+    """Groups of rows that never got an action and were not listed as ineligible for it: rows with one label of a
+    category, at one step, or below or above a number; largest first."""
     found, features = [], log.features
     columns: list[tuple[str, NDArray[np.integer], list[str]]] = [
         (name, features.codes[:, place], [repr(label) for label in features.labels[place]])
@@ -148,11 +148,11 @@ def never_given(log: Log) -> tuple[NeverGiven, ...]:
 
 
 def overlap_sums(log: Log, greedy_action: int, steps: int) -> NDArray[np.float64]:
-    """Sums for the effective numbers of users, for the uniform policy and for one fixed action; parts add up. Where
-    rows list what was eligible, both choose among that.
+    """Sums for effective numbers of users, for the uniform policy and for one fixed action; they add up over parts.
+    Both policies choose only eligible actions, where these are listed.
 
-    [steps, 8]: users who are there, whose actions all match, then sums and squares of the weights for the uniform
-    policy, the fixed action, and the fixed action at this step alone.
+    [steps, 8]: users with such a step, users whose actions all match, then sums and squares of the weights for the
+    uniform policy, the fixed action, and the fixed action at this step alone.
     """
     users, choices, given = len(log.users), np.full(len(log), len(log.catalogue)), np.full(len(log), greedy_action)
     if log.eligible is not None:
@@ -173,7 +173,7 @@ def overlap_sums(log: Log, greedy_action: int, steps: int) -> NDArray[np.float64
 
 
 def overlap_by_step(sums: NDArray[np.float64]) -> tuple[StepOverlap, ...]:
-    """Effective number of users by step, from the `overlap_sums` of all users."""
+    """Effective numbers of users by step, from the `overlap_sums` of all users."""
     return tuple(
         StepOverlap(
             step=position + 1,
@@ -188,34 +188,34 @@ def overlap_by_step(sums: NDArray[np.float64]) -> tuple[StepOverlap, ...]:
 
 
 def _effective_size(total: float, squares: float) -> float:
-    """Kish's effective sample size of weights with this sum and this sum of squares."""
+    """Kish's effective sample size, from the sum and the sum of squares of weights."""
     return float(total) ** 2 / float(squares) if squares > 0 else 0.0
 
 
 def steps_alive(overlaps: tuple[StepOverlap, ...], check_share: float) -> int:
-    """Number of steps for which a fixed action has enough effective users in the check fold."""
+    """Number of steps until a fixed action has too few effective users in the check fold."""
     needed = LEAST_EFFECTIVE_USERS / check_share
     return next((place for place, overlap in enumerate(overlaps) if overlap.greedy < needed), len(overlaps))
 
 
-# Quantiles of propensities from mergeable counts: exact where values repeat, else within 1/4,000 of a value.
+# Quantiles of propensities from mergeable counts: exact for repeated values, else within 1/4,000 of a value.
 
 
-_DROPPED_BITS = 40  # of a float64: twelve binary digits of its value are left
+_DROPPED_BITS = 40  # of a float64, which leaves twelve binary digits of its value
 
 
 @dataclass(frozen=True, eq=False)
 class QuantileSums:
-    """Positive values in narrow bins, whose edges are the same for all data."""
+    """Counts of positive values in narrow bins, whose edges are the same for all data."""
 
     bins: NDArray[np.int64]
-    """Which bins have values, rising, [bins]."""
+    """Non-empty bins, ascending, [bins]."""
     counts: NDArray[np.int64]
-    """[bins]"""
+    """Number of values in each bin, [bins]."""
     low: NDArray[np.float64]
-    """The least value of each bin, [bins]."""
+    """Smallest value in each bin, [bins]."""
     high: NDArray[np.float64]
-    """The greatest value of each bin, [bins]."""
+    """Largest value in each bin, [bins]."""
 
     def merge(self, other: QuantileSums) -> QuantileSums:
         """See Mergeable."""
@@ -231,9 +231,9 @@ class QuantileSums:
 
 
 def quantile_sums(values: NDArray[np.float64]) -> QuantileSums:
-    """The bins of positive values, [rows]."""
+    """Bin positive values, [rows]."""
     rising = np.sort(values)
-    # The bits of positive floats, read as integers, rise with the floats.
+    # Read as integers, the bits of positive floats are in the same order as the floats.
     bins = rising.view(np.int64) >> _DROPPED_BITS
     starts = np.append(0, np.flatnonzero(bins[1:] != bins[:-1]) + 1)
     ends = np.append(starts[1:], len(bins))
@@ -241,7 +241,7 @@ def quantile_sums(values: NDArray[np.float64]) -> QuantileSums:
 
 
 def quantiles(sums: QuantileSums, levels: Sequence[float]) -> list[float]:
-    """The values below which these shares of all values lie, between neighbours in proportion."""
+    """The quantiles of all values at these levels, interpolated linearly."""
     before = np.cumsum(sums.counts) - sums.counts
     last = int(sums.counts.sum()) - 1
 

@@ -1,9 +1,9 @@
 """Tests of randomisation: given the propensities, nothing known before a draw can depend on the drawn action.
 
-Given all that was known, 1/propensity of an action is 1 on average over all rows in which it was eligible (0 where
-another was drawn). So the sum over such rows of (1/propensity − 1) times anything known before has mean zero, and the
-rows of a user add no covariance: each draw is new. A column that depends on the action all the same was recorded after
-the draw, or the probabilities are not those that were used.
+Given all that was known, 1/propensity of an action (0 where another was drawn) has mean 1 over the rows in which it was
+eligible. So the sum over these rows of (1/propensity − 1) times anything known before has mean zero, and a user's rows
+add no covariance, because each draw is new. If a column depends on the action all the same, it was recorded after the
+draw, or the logged propensities are not those that were used.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from redenvelope.log.log import Log
 from redenvelope.log.propensity import FOLDS, fit_assignment, fold_of_rows
 from redenvelope.randomness import fraction
 
-_FEW = 20  # rows: with fewer, it is unknown whether the propensities of an action at a step add up
-_PRIOR = 2.0  # rows that every cell starts with, so that a handful of rows counts for little
-_SEEN = 5.0  # standard errors: a share of an effect on the outcome that may be zero is meaningless
-_CORRELATED = 2.0  # by how much the variance of a sum of dependent squares may exceed that of independent ones
+_FEW = 20  # rows; with fewer, calibration of an action's propensities at a step is unknown
+_PRIOR = 2.0  # rows added to every cell, so that a handful of rows counts for little
+_SEEN = 5.0  # standard errors; the share of an effect on the outcome that may be zero is meaningless
+_CORRELATED = 2.0  # factor by which the variance of a sum of dependent squares may exceed that of independent ones
 
 
 @dataclass(frozen=True)
@@ -31,31 +31,31 @@ class Moved:
     """Whether a column depends on the action as a function of the outcome would."""
 
     share: float
-    """Of the difference between actions that such a column would show: 1 for a copy of the outcome, with noise or
-    without; 0 for what was known before."""
+    """The difference between actions, as a share of that of such a column: 1 for a copy of the outcome, noisy or not; 0
+    for what was known before."""
     error: float
-    """Its standard error; infinite where the action has no visible effect on the outcome."""
+    """Standard error of the share; infinite if the action has no visible effect on the outcome."""
     z: float
-    """Of no difference between actions."""
+    """Statistic of the test that actions do not differ, standard normal without a difference."""
 
 
 @dataclass(frozen=True, eq=False)
 class Lottery:
-    """The draws of some rows, and their outcomes."""
+    """The draws of actions in some rows, with their outcomes."""
 
     action: IntArray
-    """[rows]"""
+    """Drawn actions, [rows]."""
     weights: FloatArray
-    """1/propensity, made to add up by action and step, [rows]."""
+    """1/propensity, calibrated by action and step, [rows]."""
     shares: FloatArray
-    """How often each action was drawn, [actions]."""
+    """Frequency of each action, [actions]."""
     outcomes: tuple[Cells, ...]
     """Each outcome in cells."""
     fold: IntArray
-    """By user, [rows]: what a leak would show is learned from users of the other folds."""
+    """Fold of each row's user, [rows]; what a leak would look like is learned on the other folds."""
     folds: int
     eligible: NDArray[np.bool_] | None = None
-    """Which actions were in each row's draw, [rows, actions]; None is all."""
+    """Which actions were eligible in each row, [rows, actions]; None if all."""
 
     def at(self, rows: IntArray) -> Lottery:
         """The draws of some rows."""
@@ -65,7 +65,7 @@ class Lottery:
         return Lottery(*drawn, outcomes, self.fold[rows], self.folds, eligible)
 
     def moved(self, column: Cells, outcome: int) -> Moved:
-        """Whether the cells of a column depend on the action as if they were computed from an outcome."""
+        """Whether a column, binned in cells, depends on the action as if it was computed from an outcome."""
         came = self.outcomes[outcome]
         together = self._counts(column.beside(came)).reshape(self.folds, column.count, came.count)
         drawn, squares = self._drawn(column)
@@ -75,7 +75,7 @@ class Lottery:
         for own in range(self.folds):
             mine, others = together[own], together.sum(axis=0) - together[own]
             shown = self._shown(others, came_drawn.sum(axis=0) - came_drawn[own])
-            given = mine / np.maximum(mine.sum(axis=0), 1.0)  # the column's cells for each outcome, [cells, outcomes]
+            given = mine / np.maximum(mine.sum(axis=0), 1.0)  # the column's cells given each outcome, [cells, outcomes]
             expected = given.T @ shown
             signal += float((self.shares * shown * (drawn[own] - fair[own])).sum())
             noise += float(((self.shares * shown) ** 2 * squares[own]).sum())
@@ -90,15 +90,16 @@ class Lottery:
         return Moved(share, float(np.sqrt(noise + share**2 * whole_noise)) / whole, z)
 
     def departure(self, column: Cells) -> tuple[float, float]:
-        """How far the odds of actions are from the logged ones in the cells of a column: size and z.
+        """How far the odds of actions, given the cells of a column, are from the logged ones: size and z.
 
-        The size is the root mean square of the relative difference, less what chance makes of it.
+        The size is the root mean square of the relative difference, with chance subtracted.
         """
         rows = len(self.action)
         drawn, squares = (table.sum(axis=0) for table in self._drawn(column))
         counts = self._fair(column).sum(axis=0)
         seen = np.maximum(counts, 1.0)
-        # Where an action was not drawn at all, its cell says nothing of its variance: the whole log's is then taken.
+        # If an action was never drawn in a cell, the cell has no information on its variance, so the whole log's is
+        # used.
         usual = np.maximum((squares - drawn).sum(axis=0) / np.maximum(counts.sum(axis=0), 1.0), 0.0)
         chance = self.shares * np.maximum(squares - drawn, counts * usual) / seen
         found = self.shares * (drawn - counts) ** 2 / seen
@@ -107,19 +108,19 @@ class Lottery:
         return float(np.sqrt(max(excess, 0.0) / rows)), excess / deviation if deviation > 0 else 0.0
 
     def _shown(self, together: FloatArray, drawn: FloatArray) -> FloatArray:
-        """What the action would do to the odds of each cell of a column made of the outcome, [cells, actions]:
-        together [cells, outcomes] are rows, drawn [outcomes, actions] the weights of drawn actions."""
+        """How the action would change the odds of each cell of a column made from the outcome, [cells, actions]:
+        `together` [cells, outcomes] counts rows, `drawn` [outcomes, actions] sums weights of drawn actions."""
         totals = drawn.sum(axis=0)
         odds = drawn / np.where(totals > 0, totals, 1.0)
         effects = odds - (odds @ self.shares)[:, None]
         given = together / (together.sum(axis=0) + _PRIOR)
         common = (together.sum(axis=1) + _PRIOR) / max(together.sum(), 1.0)
         shown = (given @ effects) / common[:, None]
-        # Given what was known, the draws average this over the actions to zero.
+        # Given what was known, draws average this to zero over actions.
         return np.asarray(shown - (shown @ self.shares)[:, None])
 
     def _drawn(self, cells: Cells) -> tuple[FloatArray, FloatArray]:
-        """Weights and squared weights of the drawn actions by cell, [folds, cells, actions]."""
+        """Sums of weights and of squared weights of drawn actions by cell, each [folds, cells, actions]."""
         actions = len(self.shares)
         place = (self.fold * cells.count + cells.of_row) * actions + self.action
         shape = (self.folds, cells.count, actions)
@@ -131,8 +132,8 @@ class Lottery:
         return first, second
 
     def _fair(self, cells: Cells) -> FloatArray:
-        """What the weights of drawn actions are on average, by cell: the rows in which each was in the draw, [folds,
-        cells, actions or 1]."""
+        """Expected sums of the weights of drawn actions by cell: the number of rows in which each action was eligible,
+        [folds, cells, actions or 1]."""
         if self.eligible is None:
             return self._counts(cells).astype(np.float64).reshape(self.folds, cells.count, 1)
         place, size = self.fold * cells.count + cells.of_row, self.folds * cells.count
@@ -154,8 +155,8 @@ def lottery(
     folds: int,
     eligible: NDArray[np.bool_] | None = None,
 ) -> Lottery:
-    """The draws of rows: action, propensity, step (from 0) and fold [rows], outcomes [outcomes, rows], and what was in
-    each draw, [rows, actions]."""
+    """The draws of rows, from action, propensity, step (from 0) and fold [rows], outcomes [outcomes, rows], and
+    eligible actions [rows, actions]."""
     listed = None if eligible is None else eligible[:, : int(action.max()) + 1]
     shares = np.bincount(action) / len(action)
     weights = _adding_up(action, 1.0 / propensity, step, len(shares), listed)
@@ -166,7 +167,7 @@ def lottery(
 def _adding_up(
     action: IntArray, weights: FloatArray, step: IntArray, actions: int, eligible: NDArray[np.bool_] | None
 ) -> FloatArray:
-    """Weights that add up to the rows of their step for every action: what is off for all rows alike is no column's."""
+    """Weights that add up to the rows of each step for every action: an error common to all rows is no column's."""
     steps = int(step.max()) + 1
     place, size = step * actions + action, steps * actions
     totals = np.bincount(place, weights=weights, minlength=size).reshape(steps, actions)
@@ -179,29 +180,29 @@ def _adding_up(
     return np.asarray(weights / ratio.ravel()[place])
 
 
-# Do draws depend on what happened to a user before, beyond their propensities? That is hidden confounding.
+# Whether draws depend on the user's previous step beyond their propensities, which is a sign of hidden confounding.
 
 _SURE_OF_PAST, _LEAST_DEPARTURE = 6.0, 0.05
 
 
 @dataclass(frozen=True)
 class PastDependence:
-    """How far the odds of actions are from the logged ones, given what happened to the user one step before."""
+    """How far the odds of actions, given the user's previous step, are from the logged ones."""
 
     column: str
-    """The action, the reward or the cost of the step before."""
+    """The action, the reward or the cost of the previous step."""
     size: float
-    """Root mean square of the relative difference, less what chance makes of it."""
+    """Root mean square of the relative difference, with chance subtracted."""
     z: float
 
     @property
     def is_beyond_chance(self) -> bool:
-        """Too far from zero for chance, and far enough to matter."""
+        """Whether the dependence is significant and large enough to matter."""
         return self.z > _SURE_OF_PAST and self.size > _LEAST_DEPARTURE
 
 
 def past_dependence(log: Log) -> tuple[PastDependence, ...]:
-    """Of draws on the action, reward and cost of the user's step before; none where nobody has two steps."""
+    """Dependence of draws on the user's previous action, reward and cost; empty if no user has two steps."""
     later = np.ones(len(log), dtype=bool)
     later[log.starts[:-1]] = False
     rows = np.flatnonzero(later)
@@ -212,7 +213,7 @@ def past_dependence(log: Log) -> tuple[PastDependence, ...]:
     lots = lottery(
         log.action[rows].astype(np.int64), log.propensity[rows], step, log.outcomes[:, rows], fold, 1, eligible
     )
-    # By step: a calendar makes both this action and the last one likely, and is no cause.
+    # By step, because a calendar makes both this action and the previous one likely, and is no confounder.
     calendar, before = Cells(step, int(step.max()) + 1), rows - 1
     columns = {
         "action": Cells(log.action[before].astype(np.int64), len(log.catalogue)),
@@ -223,37 +224,37 @@ def past_dependence(log: Log) -> tuple[PastDependence, ...]:
     return tuple(PastDependence(name, size, z) for name, (size, z) in found)
 
 
-# Does the assignment depend on the features? Whether they predict the action on held-out users.
+# Whether features predict the action on held-out users, so that the assignment depends on them.
 
 
 @dataclass(frozen=True)
 class AssignmentEvidence:
-    """How well features predict the action, beyond its frequency at the step."""
+    """How well features predict the action, compared with its frequency at the step."""
 
     gain: float
     """Mean gain in log-likelihood, in nats per row."""
     standard_error: float
-    """By user."""
+    """Standard error over users."""
 
     @property
     def looks_random(self) -> bool:
-        """No gain beyond chance, or a negligible one."""
+        """Whether the gain is not significant, or negligible."""
         return self.gain < 2 * self.standard_error or self.gain < 1e-3
 
 
 def evidence_sample(log: Log, users: int, most: int) -> Log | None:
-    """A part's share of the sample of a log with this many users, `most` of them by user id; None if empty."""
+    """A part's share of a sample of `most` of the log's `users` users, by user id; None if empty."""
     chosen = one_of_each(log) & (fraction(log.keys, "assignment evidence", 0) < most / users)
     return log if chosen.all() else log.select(chosen) if chosen.any() else None
 
 
 def one_of_each(log: Log) -> NDArray[np.bool_]:
-    """One user of each cluster, [users], or all where there are none: rows that were drawn together are one draw."""
+    """One user per cluster, [users], or all users if there are no clusters: rows drawn together are a single draw."""
     return log.begins if log.clusters is not None else np.ones(len(log.users), dtype=bool)
 
 
 def assignment_evidence(log: Log) -> AssignmentEvidence:
-    """Compare the features' prediction of the action with its plain frequency at each step, cross-fitted."""
+    """Compare, cross-fitted, the features' prediction of the action with its frequency at each step."""
     if len(np.unique(fold_of_rows(log))) < 2:
         return AssignmentEvidence(0.0, float("inf"))
     explained = np.log(fit_assignment(log).propensities(log))
@@ -262,7 +263,7 @@ def assignment_evidence(log: Log) -> AssignmentEvidence:
 
 
 def _frequencies(log: Log) -> NDArray[np.float64]:
-    """How often users of the other folds got the logged action at that step, each action once more, [rows]."""
+    """Frequency of the logged action at its step among other folds' users, each action counted once more, [rows]."""
     fold = fold_of_rows(log)
     step = log.step - log.first_step
     shape = (FOLDS, log.campaign_steps, len(log.catalogue))
@@ -272,33 +273,33 @@ def _frequencies(log: Log) -> NDArray[np.float64]:
     return np.asarray((others / others.sum(axis=2, keepdims=True))[fold, step, log.action])
 
 
-# Was the action drawn for each user, or once for all users of a village, a household or a store?
+# Whether actions were drawn per user, or once for all users of a village, a household or a store.
 #
-# Of two users who were drawn for independently, the second got the first one's action with its own propensity: the
-# weights 1/p of second users with the same action add up to the number of pairs. Drawn together, all second users have
-# the same action. The share of the way from the one to the other is the correlation of the draws within a group.
+# If two users are drawn for independently, the second gets the first one's action with its own propensity, so the
+# weights 1/p of second users with the same action add up to the number of pairs. If they are drawn together, all second
+# users have the same action. The position between these two extremes is the correlation of draws within a group.
 
 
 @dataclass(frozen=True)
 class SharedDraws:
-    """A column within whose values users got the same actions, beyond chance and propensities."""
+    """A column whose values determine shared draws: users with equal values got the same actions, beyond chance."""
 
     column: str
     groups: int
-    """Values with at least two users."""
+    """Number of values with at least two users."""
     share: float
-    """1 where the action is the same for all users of a value, 0 where each was drawn for."""
+    """1 if all users of a value always get the same action, 0 if each is drawn for independently."""
     z: float
 
 
 _LEAST_GROUPS = 20
-_LEAST_Z = 5.0  # several columns are tested: chance alone exceeds it in none of them
+_LEAST_Z = 5.0  # several columns are tested; chance alone exceeds this in none of them
 _LEAST_SHARE = 0.2
-_LEAST_SHARE_ESTIMATED = 0.8  # estimated propensities know nothing of a rule; only a plainly shared draw is reported
+_LEAST_SHARE_ESTIMATED = 0.8  # estimated propensities know no rule, so only a plainly shared draw is reported
 
 
 def shared_draws(log: Log, excluded: Collection[str] = ()) -> SharedDraws | None:
-    """The static column whose users most plainly share their draws; of several alike, that with the fewest values."""
+    """The static column whose users most clearly share draws; among similar ones, the one with the fewest values."""
     names = [name for name in log.features.names if name in log.features.static and name not in excluded]
     estimated = log.propensity_source == "estimated"
     least = _LEAST_SHARE_ESTIMATED if estimated else _LEAST_SHARE
@@ -322,7 +323,7 @@ def _shared(log: Log, name: str, weights: FloatArray) -> SharedDraws | None:
     pairs = size * (size - 1)
     seen = (users * drawn).sum(axis=1) - total - pairs
     most = (size - 1) * total - pairs
-    # The draws of a value at several steps are summed before they are squared: users of one may keep their action.
+    # Sum over steps before squaring, because the users of a value may keep their action.
     seen, most, pairs = (figure.reshape(count, steps).sum(axis=1) for figure in (seen, most, pairs))
     groups, spread = int(np.count_nonzero(pairs)), float(np.sqrt((seen**2).sum()))
     if groups < _LEAST_GROUPS or not spread > 0 or not most.sum() > 0:
@@ -331,7 +332,7 @@ def _shared(log: Log, name: str, weights: FloatArray) -> SharedDraws | None:
 
 
 def _values(log: Log, name: str) -> tuple[IntArray, int]:
-    """The value of each user in a static column, [users], −1 where it is missing, and how many there are."""
+    """The value of each user in a static column, [users], −1 if missing, and the number of values."""
     first, features = log.starts[:-1], log.features
     if name in features.category_names:
         place = features.category_names.index(name)

@@ -1,4 +1,4 @@
-"""Weighted means by group with standard errors clustered by user or by cluster of users, and columns in cells."""
+"""Weighted means by group with standard errors clustered by user or by cluster of users, and binned columns."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from redenvelope.log.log import Log
 from redenvelope.merging import FieldwiseSums
 
 ROUNDING = 1e-9
-"""Relative differences smaller than this are treated as rounding: sums of parts differ by it."""
+"""Smaller relative differences are treated as rounding, because sums over parts differ by that much."""
 
-_CELLS = 1 << 20  # users times groups that are worked on at once
+_CELLS = 1 << 20  # users times groups processed at once
 
 
 @dataclass(frozen=True, eq=False)
 class GroupSums(FieldwiseSums):
-    """Weights and weighted values of some rows, by group."""
+    """Sums of weights and of weighted values, by group."""
 
     totals: NDArray[np.float64]
     """Sum of weights, [groups]."""
@@ -46,13 +46,14 @@ class UserMoments:
 
     users: int
     mean: NDArray[np.float64]
-    """[variables]"""
+    """Means, [variables]."""
     spread: NDArray[np.float64]
-    """Sums of squared deviations, [variables]; those of a cluster are summed before they are squared."""
+    """Sums of squared deviations, [variables]; the deviations of a cluster are summed before squaring."""
 
     @classmethod
     def of(cls, values: NDArray[np.float64], begins: NDArray[np.bool_]) -> UserMoments:
-        """Of values [users, variables], at least one user; `begins` [users] says who is the first of a cluster."""
+        """The moments of values [users, variables], at least one user; `begins` [users] marks the first user of a
+        cluster."""
         mean = values.mean(axis=0)
         away = values - mean
         if not begins.all():
@@ -80,7 +81,7 @@ class UserMoments:
 def group_sums(
     groups: NDArray[np.int32] | NDArray[np.int64], weights: NDArray[np.float64], values: NDArray[np.float64], count: int
 ) -> GroupSums:
-    """The sums of some rows: groups and weights [rows], values [variables, rows]."""
+    """The sums over some rows: groups and weights [rows], values [variables, rows]."""
     weighted = [np.bincount(groups, weights=weights * row, minlength=count) for row in values]
     totals: NDArray[np.float64] = np.bincount(groups, weights=weights, minlength=count).astype(np.float64)
     return GroupSums(totals, np.array(weighted))
@@ -91,10 +92,10 @@ def squares_by_user(
 ) -> NDArray[np.float64]:
     """Weighted residuals summed by user and group, squared and summed over users, [variables, groups].
 
-    groups and weights [rows], residuals [variables, rows]; a log's users add up, and so do those of its parts.
+    groups and weights [rows], residuals [variables, rows]. The result adds up over the parts of a log.
     """
     squares = np.zeros((len(residuals), count))
-    # Episodes of one user and users of one cluster are not independent: they are summed before they are squared.
+    # Episodes of one user, and users of one cluster, are not independent, so they are summed before squaring.
     person = np.cumsum(log.begins) - 1
     for rows, _, _ in user_blocks(log, groups, count):
         own = person[log.user_of_row[rows]]
@@ -107,9 +108,9 @@ def squares_by_user(
 
 
 def user_blocks(log: Log, groups: NDArray[np.int32], count: int) -> Iterator[tuple[slice, NDArray[np.int64], int]]:
-    """Rows of so many users at a time that a table of users and groups is small.
+    """Yield blocks of users, small enough that a table of users and groups fits in memory.
 
-    Gives the rows, the cell of each row in the table [users, groups] laid flat, and the number of users.
+    Each has the slice of rows, the cell of each row in the flattened table [users, groups], and the number of users.
     """
     size = max(_CELLS // count, 1)
     for first in range(0, len(log.users), size):
@@ -118,20 +119,20 @@ def user_blocks(log: Log, groups: NDArray[np.int32], count: int) -> Iterator[tup
         yield rows, (log.user_of_row[rows] - first) * count + groups[rows], users
 
 
-# A column in cells: its values or labels where they are few, else quantiles; missing is a cell of its own.
+# Binning a column in cells: its values or labels if there are few, else quantiles; missing values have their own cell.
 
 
-_EXACT = 64  # so many different values are kept apart: a code in numbers need not be in any order
+_EXACT = 64  # most distinct values with a cell each; numeric codes need not have a meaningful order
 _QUANTILES = 16
-_LABELS = 64  # the most frequent; all others share a cell
+_LABELS = 64  # the most frequent labels; all others share a cell
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Which cell each row is in."""
+    """The cell of each row."""
 
     of_row: NDArray[np.int64]
-    """[rows]"""
+    """Cell indices, [rows]."""
     count: int
 
     def at(self, rows: NDArray[np.int64]) -> Cells:
@@ -139,12 +140,12 @@ class Cells:
         return Cells(self.of_row[rows], self.count)
 
     def beside(self, other: Cells) -> Cells:
-        """A cell for each pair of cells."""
+        """One cell for each pair of cells."""
         return Cells(self.of_row * other.count + other.of_row, self.count * other.count)
 
 
 def number_cells(values: NDArray[np.float32]) -> Cells:
-    """The cells of numbers [rows], NaN where one is missing."""
+    """Bin numbers [rows], with NaN for missing values."""
     missing = np.isnan(values)
     rising = np.sort(values[~missing])
     if not len(rising):
@@ -156,7 +157,7 @@ def number_cells(values: NDArray[np.float32]) -> Cells:
 
 
 def category_cells(codes: NDArray[np.int32], labels: int) -> Cells:
-    """The cells of codes [rows] of so many labels, −1 where one is missing."""
+    """Bin codes [rows] of `labels` labels, with −1 for missing values."""
     if labels <= _LABELS:
         return Cells(codes.astype(np.int64) + 1, labels + 1)
     counts = np.bincount(codes + 1, minlength=labels + 1)
@@ -167,7 +168,7 @@ def category_cells(codes: NDArray[np.int32], labels: int) -> Cells:
 
 
 def _edges(rising: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The upper ends of cells, each inclusive; values above the last have one more cell."""
+    """The upper edges of cells, inclusive; values above the last edge have one more cell."""
     starts = np.append(0, np.flatnonzero(rising[1:] != rising[:-1]) + 1)
     if len(starts) <= _EXACT:
         return np.asarray(rising[starts])
@@ -175,7 +176,8 @@ def _edges(rising: NDArray[np.float32]) -> NDArray[np.float32]:
     most = int(np.argmax(lengths))
     edges = rising
     if lengths[most] * _QUANTILES > len(rising):
-        # One value (mostly zero) would use up several quantiles: it has a cell, and the others their own quantiles.
+        # One value (often zero) would fill several quantiles, so it has its own cell, and the others have their own
+        # quantiles.
         edges = np.delete(rising, slice(starts[most], starts[most] + lengths[most]))
     places = np.arange(1, _QUANTILES) * len(edges) // _QUANTILES
     own = rising[starts[most]]

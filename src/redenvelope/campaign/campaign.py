@@ -1,4 +1,4 @@
-"""A campaign: its columns, budgets, rules and exploration, from Python or from a campaign.toml."""
+"""A campaign: its columns, budgets, rules, exploration and control group, from Python or from a campaign.toml."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from redenvelope.log.columns import HOLDOUT, ColumnMap, campaign_content, neares
 from redenvelope.log.log import Log
 
 MOST_BUDGETS = 8
-"""Each is a cost that models predict and trees carry."""
+"""Each budget is one more cost that models predict and trees carry."""
 
 MOST_RULES = 100
 
 MOST_STEPS_BACK = 256
-"""That all rules together look back: each is carried along every branch of a tree."""
+"""Limit for all rules together, because each step back is carried along every branch of a tree."""
 
 Record = TypeVar("Record", Budget, Rule)
 
 
 @dataclass(frozen=True)
 class Campaign:
-    """What a campaign specifies besides its log.
+    """The specification of a campaign, besides its log.
 
     For example:
 
@@ -50,13 +50,13 @@ class Campaign:
     budgets: tuple[Budget, ...] = ()
     rules: tuple[Rule, ...] = ()
     explore: float | None = None
-    """Share of decisions drawn uniformly among the eligible actions; None is the default."""
+    """Share of decisions drawn uniformly from the eligible actions; None is the default."""
     audience: int | None = None
-    """Number of users of the campaign; totals are divided by it."""
+    """Number of users in the campaign, by which totals are divided."""
     items: Catalogue | None = None
-    """What is known of the actions."""
+    """Attributes of the actions."""
     holdout: float = 0.0
-    """Share of users, by the hash of their ids, who get the cheapest eligible action: a control group."""
+    """Share of users, by the hash of their ids, in the control group, which gets the cheapest eligible action."""
 
     def __post_init__(self) -> None:
         own = (*_explore_mistakes(self.explore), *_holdout_mistakes(self.holdout), *_audience_mistakes(self.audience))
@@ -64,12 +64,12 @@ class Campaign:
 
     @property
     def limits(self) -> tuple[float, ...]:
-        """The mean cost per user that each budget allows, [budgets]."""
+        """Mean cost per user that each budget allows, [budgets]."""
         return tuple(budget.limit(self.audience) for budget in self.budgets)
 
     @classmethod
     def of(cls, given: Campaign | str | Path | Mapping[str, Any] | None) -> Campaign:
-        """A campaign, the path of a campaign file, or a mapping with the entries of such a file."""
+        """From a campaign, the path of a campaign file, or a mapping with the entries of such a file."""
         if given is None or isinstance(given, Campaign):
             return given or cls()
         if not isinstance(given, str | Path | Mapping):
@@ -95,7 +95,7 @@ class Campaign:
         holdout = content.get("holdout", 0.0)
         mistakes += [*_holdout_mistakes(holdout), *_audience_mistakes(audience)]
         items = _items(content.get("items"), Path(path).parent, mistakes)
-        if mistakes:  # what is left is held against each other as far as it can be read
+        if mistakes:  # report contradictions too, as far as the entries can be read
             mistakes += _twice(budgets)
         refuse(mistakes, path)
         try:
@@ -104,7 +104,7 @@ class Campaign:
             raise UsageError(f"{path}: {error}") from None
 
     def reading(self, given: ColumnMap) -> Campaign:
-        """The campaign, with what was said besides about the columns; budgets may call the cost as the table does."""
+        """The campaign with further column names and reading options; budgets may name the cost as the table does."""
         names = given.names or self.columns.names
         own = names.get("cost", "cost")
         budgets = tuple(replace(each, column="cost") if each.column == own else each for each in self.budgets)
@@ -141,12 +141,12 @@ class Campaign:
 
 
 def steps_back(rules: tuple[Rule, ...]) -> int:
-    """How many steps all rules together look back."""
+    """Number of steps that all rules together look back."""
     return sum(rule.window - 1 for rule in rules if rule.window is not None)
 
 
 def _twice(budgets: tuple[Budget, ...]) -> list[Mistake]:
-    """Budgets with one name, and budgets of one and the same cost."""
+    """Find budgets with the same name, and budgets of the same cost."""
     found, names, costs = [], dict[str, int](), dict[Any, int]()
     for number, budget in enumerate(budgets, start=1):
         first = names.setdefault(budget.name, number)
@@ -169,7 +169,7 @@ def _tables(
     record: type[Record],
     mistakes: list[Mistake],
 ) -> tuple[Record, ...]:
-    """The records of `[[name]]`, those that make sense."""
+    """The valid records of `[[name]]`."""
     tables = content.get(name, [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         mistakes.append(Mistake(name, f"must be a list of tables; write [[{name}]] above the entries of each"))
@@ -195,7 +195,7 @@ def _explore(table: Any, mistakes: list[Mistake]) -> float | None:
 
 
 def _items(table: Any, folder: Path, mistakes: list[Mistake]) -> Catalogue | None:
-    """The item catalogue that a campaign file names, beside it."""
+    """The item catalogue named in a campaign file, relative to that file."""
     if table is None:
         return None
     named = isinstance(table, dict) and all(isinstance(value, str) for value in table.values())
@@ -228,11 +228,11 @@ def _audience_mistakes(audience: Any) -> list[Mistake]:
     return [Mistake("audience", f"must be a whole number of users, at least 1, not {audience!r}")]
 
 
-# Checking a campaign against a log: every name it uses, and whether its rules leave every user an eligible action.
+# Checking a campaign against a log: all names that it uses, and whether its rules leave every user an eligible action.
 
 
 def mistakes_in(campaign: Campaign, log: Log) -> list[Mistake]:
-    """Everything that does not fit the log, in the order of the campaign file."""
+    """Everything in the campaign that does not fit the log, in the order of the campaign file."""
     found: list[Mistake] = []
     for number, budget in enumerate(campaign.budgets, start=1):
         place = f"[[budget]] {number}"
@@ -266,7 +266,7 @@ def _unknown_actions(labels: tuple[str, ...], entry: str, log: Log) -> Iterator[
 
 
 def _odd_columns(condition: Condition | None, entry: str, log: Log) -> Iterator[Mistake]:
-    """Columns that a condition looks at and the log lacks, or has in another kind."""
+    """Columns in a condition that the log lacks or has with another type."""
     seen: set[str] = set()
     for name, kind in () if condition is None else column_uses(condition):
         is_text = name in log.features.category_names
@@ -297,7 +297,7 @@ def _no_column(name: str, log: Log) -> str:
 
 
 def _nothing_left(rules: tuple[Rule, ...], log: Log) -> Iterator[Mistake]:
-    """Rows of the log in which nothing may be given, and caps that may run out all at once."""
+    """Rows of the log without any eligible action, and caps that may all be used up."""
     allowed = np.ones((len(log), len(log.catalogue)), dtype=bool)
     rows = TableRows(log.features, log.step)
     for rule in rules:
@@ -324,20 +324,20 @@ def _nothing_left(rules: tuple[Rule, ...], log: Log) -> Iterator[Mistake]:
 
 
 def _may_bind(rule: Rule, steps: int) -> bool:
-    """Whether a rule that counts can ever forbid anything."""
+    """Whether a rule that counts can forbid anything."""
     assert rule.most is not None
     return rule.most < min(rule.window or steps, steps)
 
 
 def _runs_out(caps: list[Rule], log: Log) -> bool:
-    """Whether all caps can be used up before the last step: those of actions apart take one step after the other."""
+    """Whether all caps can be used up before the last step; caps on different actions are used up in turn."""
     together = sum(len(rule.actions) for rule in caps) > int(_capped(caps, log).sum())
     used = [rule.most or 0 for rule in caps]
     return (max(used) if together else sum(used)) < log.campaign_steps
 
 
 def _capped(caps: list[Rule], log: Log) -> NDArray[np.bool_]:
-    """Which actions stand under a rule that counts, [actions]."""
+    """Which actions are subject to a rule that counts, [actions]."""
     capped = np.zeros(len(log.catalogue), dtype=bool)
     for rule in caps:
         capped[_places(rule, log)] = True

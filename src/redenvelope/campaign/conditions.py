@@ -1,7 +1,7 @@
-"""Conditions on the columns of a row: their language, its parser, and three-valued evaluation.
+"""Conditions on the columns of a row: the language, its parser, and three-valued evaluation.
 
-A condition is true, false, or unknown where a value is missing; unknown propagates through `and`, `or` and `not` as in
-SQL and polars. A condition holds where it is true.
+A condition is true, false, or unknown if a value is missing; unknown propagates through `and`, `or` and `not` as in SQL
+and polars. A condition holds only where it is true.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _SIGNS = {
 
 
 class Texts(NamedTuple):
-    """A column of text in some rows."""
+    """A text column in some rows."""
 
     codes: NDArray[np.integer]
-    """[rows], index into the labels; −1 is missing, any other number a label that is not among them."""
+    """[rows], index into the labels; −1 is missing, any other number outside the labels is an unlisted label."""
     labels: tuple[str, ...]
 
 
@@ -43,15 +43,15 @@ class RowColumns(Protocol):
     """The columns of some rows, by name."""
 
     def numbers(self, name: str) -> NDArray[np.float32]:
-        """A column of numbers (true is 1), [rows]; NaN is missing."""
+        """A numeric column (true is 1), [rows]; NaN is missing."""
         ...
 
     def texts(self, name: str) -> Texts:
-        """A column of text."""
+        """A text column."""
         ...
 
     def is_text(self, name: str) -> bool:
-        """Whether a column is text; else it is numbers."""
+        """Whether a column is text; otherwise it is numeric."""
         ...
 
 
@@ -70,12 +70,12 @@ def holds(condition: Condition, rows: RowColumns) -> BoolArray:
 
 
 def columns_of(condition: Condition) -> frozenset[str]:
-    """The names of the columns that a condition uses."""
+    """Names of the columns that a condition uses."""
     return frozenset(name for name, _ in column_uses(condition))
 
 
 def column_uses(condition: Condition) -> Iterator[tuple[str, Kind | None]]:
-    """Every use of a column in a condition: its name, and the kind it must be; None is either."""
+    """Every use of a column in a condition: its name, and its required type (None if either will do)."""
     for leaf in leaves(condition):
         if isinstance(leaf, Compare):
             yield leaf.left, "text" if isinstance(leaf.right, str) else "number"
@@ -89,7 +89,7 @@ def column_uses(condition: Condition) -> Iterator[tuple[str, Kind | None]]:
 
 @dataclass(frozen=True)
 class Column:
-    """A column by itself: true where it is 1."""
+    """A column alone, true where it is not 0."""
 
     name: str
 
@@ -100,7 +100,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Compare:
-    """A column against a number, a text, or another column of numbers."""
+    """A comparison of a column with a number, a text, or another numeric column."""
 
     left: str
     sign: str
@@ -111,7 +111,7 @@ class Compare:
         if isinstance(self.right, str):
             found = _is_text(rows.texts(self.left), (self.right,))
             return found if self.sign == "==" else Verdict(found.false, found.true)
-        # As features are held: the same number is the same number wherever it was written.
+        # In float32, as features are stored, so that a number equals itself wherever it was written.
         left = rows.numbers(self.left)
         right = rows.numbers(self.right.name) if isinstance(self.right, Column) else np.float32(self.right)
         known = ~(np.isnan(left) | np.isnan(right))
@@ -121,7 +121,7 @@ class Compare:
 
 @dataclass(frozen=True)
 class Among:
-    """A column that is one of some numbers, or of some texts."""
+    """Membership of a column in a list of numbers or texts."""
 
     name: str
     values: tuple[float, ...] | tuple[str, ...]
@@ -139,7 +139,7 @@ class Among:
 
 @dataclass(frozen=True)
 class Missing:
-    """A column that has no value; this is always known."""
+    """A column without a value; never unknown."""
 
     name: str
 
@@ -152,21 +152,21 @@ class Missing:
 
 @dataclass(frozen=True)
 class Negation:
-    """Not."""
+    """The condition `not …`."""
 
     inner: Condition
 
 
 @dataclass(frozen=True)
 class Every:
-    """And."""
+    """The condition `… and …`."""
 
     parts: tuple[Condition, ...]
 
 
 @dataclass(frozen=True)
 class Either:
-    """Or."""
+    """The condition `… or …`."""
 
     parts: tuple[Condition, ...]
 
@@ -178,7 +178,7 @@ Condition = Leaf | Negation | Every | Either
 
 
 def leaves(condition: Condition) -> Iterator[Leaf]:
-    """The tests of columns that a condition is made of."""
+    """Yield the single-column tests of a condition."""
     if isinstance(condition, Negation):
         yield from leaves(condition.inner)
     elif isinstance(condition, Every | Either):
@@ -189,7 +189,7 @@ def leaves(condition: Condition) -> Iterator[Leaf]:
 
 
 def judged(condition: Condition, answer: Callable[[Leaf], Verdict]) -> Verdict:
-    """The verdict of a condition, given the verdicts of its leaves."""
+    """The verdict of a condition, given a function for the verdicts of its leaves."""
     if isinstance(condition, Negation):
         inner = judged(condition.inner, answer)
         return Verdict(inner.false, inner.true)
@@ -219,7 +219,7 @@ def _is_text(column: Texts, wanted: tuple[str, ...]) -> Verdict:
 
 
 _LONGEST = 2_000  # characters
-_DEEPEST = 50  # parentheses and nots inside of each other
+_DEEPEST = 50  # nesting depth of parentheses and nots
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -242,11 +242,11 @@ class _Token(NamedTuple):
     """number, text, column, sign, mark, word, or end."""
     value: str
     place: int
-    """Of its first character, from 1."""
+    """Position of its first character, from 1."""
 
 
 def parse_condition(text: str) -> Condition:
-    """Parse a condition; a syntax error raises a UsageError with its place and a remedy."""
+    """Parse a condition; a syntax error raises a UsageError with its position and a remedy."""
     if len(text) > _LONGEST:
         raise UsageError(f"a condition of {len(text):,} characters is too long; at most {_LONGEST:,} are allowed")
     return _Reader(_tokens(text)).whole()
@@ -288,7 +288,7 @@ def _unexpected(text: str, place: int) -> UsageError:
 
 
 class _Reader:
-    """Reads tokens from left to right: or binds least, then and, then not, then comparisons."""
+    """A recursive-descent parser; in order of precedence, lowest first: or, and, not, comparisons."""
 
     def __init__(self, tokens: list[_Token]) -> None:
         self._tokens, self._next, self._depth = tokens, 0, 0
@@ -311,7 +311,7 @@ class _Reader:
         return token
 
     def _took(self, kind: str, value: str) -> bool:
-        """Whether the next token was this one; then it is taken."""
+        """Take the next token if it is this one; whether it was."""
         if self._seen.kind != kind or self._seen.value != value:
             return False
         self._next += 1
@@ -388,7 +388,7 @@ class _Reader:
         return value
 
     def _literal(self) -> float | str | None:
-        """A number (true is 1) or a text, if the next token is one."""
+        """Take a number (true is 1) or a text; None if the next token is neither."""
         token = self._seen
         if token.kind == "number":
             self._take()
@@ -430,7 +430,7 @@ class _Reader:
 
 def _finite(token: _Token) -> float:
     number = float(token.value)
-    if abs(number) > 1e38:  # what float32 holds
+    if abs(number) > 1e38:  # the range of float32
         raise UsageError(f"character {token.place}: the number {token.value} is too large")
     return number
 

@@ -1,4 +1,4 @@
-"""The costs that count against each budget, row by row, in a log or in a table of outcomes."""
+"""Charges: the cost that counts against each budget, row by row, in a log or in a table of outcomes."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from redenvelope.log.log import FeatureTable, Log
 
 
 def is_plain(budgets: Sequence[Budget]) -> bool:
-    """Whether there is but one budget, of the log's own cost in all rows: the costs are then as they were logged."""
+    """Whether the only budget, if any, is of the log's own cost in all rows, so that costs are as logged."""
     return all(
         budget.summed == "cost" and budget.steps is None and budget.where is None for budget in budgets[:1]
     ) and (len(budgets) < 2)
 
 
 def cost_columns(budgets: Sequence[Budget]) -> tuple[str, ...]:
-    """Columns that budgets sum besides the cost and the reward; in their order, each once."""
+    """Columns other than cost and reward that budgets sum; in order, without repetition."""
     summed = [budget.summed for budget in budgets if budget.summed not in (None, "cost", "reward")]
     return tuple(dict.fromkeys(str(name) for name in summed))
 
 
 def charged_log(log: Log, budgets: Sequence[Budget]) -> Log:
-    """The log with the costs of all budgets; a column that one of them sums is no feature any more.
+    """The log with the cost of each budget; columns that budgets sum are no longer features.
 
-    Cost of a budget = (its column, or 1 where the action is counted) × (the step is one of its own) × (its condition
-    is true of the row).
+    Cost of a budget = (its column, or 1 if the action is counted) × (the step is one of its steps) × (its condition is
+    true in the row).
     """
     if is_plain(budgets):
         return log
@@ -49,8 +49,8 @@ def charged_log(log: Log, budgets: Sequence[Budget]) -> Log:
 
 
 def capped_log(log: Log, most: float | None) -> Log:
-    """The log of a campaign in which no user costs more than `most`: costs are cut from the step on at which those of
-    the user would exceed it together. That is what a ledger with this cap would have paid."""
+    """The log of a campaign in which no user costs more than `most`: a user's costs are truncated from the step on at
+    which their sum would exceed it, as a ledger with this cap would have paid."""
     if most is None:
         return log
     charged = tuple((name, _cut(log, values, most)) for name, values in log.charged)
@@ -58,19 +58,19 @@ def capped_log(log: Log, most: float | None) -> Log:
 
 
 def _cut(log: Log, values: FloatArray, most: float) -> FloatArray:
-    """[rows]"""
+    """Costs truncated at the user's remaining cap, [rows]."""
     spent = np.cumsum(values) - values
     before = spent - np.repeat(spent[log.starts[:-1]], log.lengths)
     return np.clip(most - before, 0.0, values)
 
 
 def without_costs(log: Log, budgets: Sequence[Budget]) -> Log:
-    """The log as it was measured, less the columns that budgets sum: what an audit looks at."""
+    """The log as measured, without the columns that budgets sum, for the audit."""
     return replace(charged_log(log, budgets), further=(), charged=())
 
 
 def _cost(budget: Budget, log: Log, measured: dict[str, FloatArray]) -> FloatArray:
-    """[rows]"""
+    """The cost of a budget in each row, [rows]."""
     if budget.count is not None:
         places = places_of(budget.count, log.catalogue.labels, log.catalogue.numeric)
         cost = np.isin(log.action, [place for place in places if place is not None]).astype(np.float64)
@@ -84,7 +84,7 @@ def _cost(budget: Budget, log: Log, measured: dict[str, FloatArray]) -> FloatArr
 
 
 def _column(log: Log, name: str) -> FloatArray:
-    """A column of the features, [rows]; as one of a log that has it already, where its budgets are asked for again."""
+    """A numeric feature, [rows], or the same column of a log that was already charged; NaN if there is none."""
     known = dict(log.further)
     if name in known:
         return known[name]
@@ -94,7 +94,7 @@ def _column(log: Log, name: str) -> FloatArray:
 
 
 def _refuse_odd(budgets: Sequence[Budget], measured: dict[str, FloatArray]) -> None:
-    """Missing costs would count as zero, and negative costs would offset others."""
+    """Refuse missing costs, which would count as zero, and negative costs, which would offset others."""
     found = []
     for number, budget in enumerate(budgets, start=1):
         if budget.summed in (None, "cost"):
@@ -111,7 +111,7 @@ def _refuse_odd(budgets: Sequence[Budget], measured: dict[str, FloatArray]) -> N
 
 
 def _without(features: FeatureTable, names: set[str]) -> FeatureTable:
-    """The features less some numbers."""
+    """The features without some numeric columns."""
     kept = [place for place, name in enumerate(features.numeric_names) if name not in names]
     if len(kept) == len(features.numeric_names):
         return features
@@ -123,16 +123,16 @@ def _without(features: FeatureTable, names: set[str]) -> FeatureTable:
     )
 
 
-# Tables of outcomes that are not logs: their columns may not determine every budget's cost.
+# Tables of outcomes that are not logs; their columns may not determine every budget's cost.
 
 
 def charges_of(
     frame: pl.DataFrame, budgets: Sequence[Budget], texts: frozenset[str], numeric: bool
 ) -> Mapping[str, FloatArray | str]:
-    """Budget -> what each row of a table counts against it, [rows], or why that cannot be told.
+    """Budget -> the charge of each row of a table, [rows], or the reason why it is unknown.
 
-    Columns have the names of their roles. `texts` are those that are text in the log, `numeric` whether its actions are
-    numbers. Nothing where the only budget is the cost itself.
+    Columns have the names of their roles. `texts` are the columns that are text in the log, `numeric` says whether its
+    actions are numbers. Empty if the only budget is of the cost itself.
     """
     if is_plain(budgets):
         return {}

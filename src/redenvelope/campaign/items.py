@@ -1,8 +1,8 @@
-"""The item catalogue: one row per action with what is known of it, and the attributes that models share strength by.
+"""The item catalogue: one row per action with its attributes, through which models share strength.
 
 Attributes are the columns besides `action`: numbers (a face value, a margin) and texts or flags (a category). A model
-that knows them learns what users think of a category or an amount from all items that have it. Without a
-catalogue, labels that are numbers are their own attribute.
+with attributes learns about a category or an amount from all items that have it. Without a catalogue, labels that are
+numbers serve as their own attribute.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from redenvelope.log.read import read_file
 from redenvelope.log.tables import ROW, kind_of
 
 _MOST_VALUES = 30
-"""Of a text: a column with more of them names single items."""
+"""Most distinct values of a text attribute; with more, a column identifies single items."""
 _LONG_TAIL = 10.0
-"""Numbers whose largest is so many times their median count by their logarithm."""
+"""Numbers whose maximum is more than this many times their median are replaced by their logarithms."""
 _FEW_ACTIONS = 12
-"""With so few actions, the numbers in their labels say no more than their order does."""
+"""With at most so many actions, numeric labels say no more than their order."""
 
 
 @dataclass(frozen=True, eq=False)
 class Catalogue:
-    """What is known of the actions of a campaign.
+    """The attributes of a campaign's actions.
 
     For example:
 
@@ -46,16 +46,16 @@ class Catalogue:
     frame: pl.DataFrame
     """One row per action; the column `action` holds its label."""
     file: str = IN_MEMORY
-    """What findings call it."""
+    """The file name for findings."""
 
     @classmethod
     def of(cls, frame: Any, action: str = "action") -> Catalogue:
-        """The catalogue of any dataframe; `action` names the column with the actions' labels."""
+        """A catalogue from any dataframe; `action` names the column with the actions' labels."""
         return cls(_named(to_polars(frame, "the catalogue"), action))
 
     @classmethod
     def read(cls, path: str | Path, action: str = "action") -> Catalogue:
-        """The catalogue of a Parquet, CSV or TSV file or a workbook."""
+        """A catalogue from a Parquet, CSV or TSV file or a workbook."""
         place, findings = Path(path), Findings()
         if not place.is_file():
             raise UsageError(f"the item catalogue {place} is no file; give a Parquet, CSV or TSV file, or a workbook")
@@ -65,7 +65,7 @@ class Catalogue:
         return cls(_named(frame.drop(ROW, strict=False), action), place.name)
 
     def attached(self, log: Log) -> Log:
-        """A log whose actions have these attributes; all that is wrong with the catalogue is reported at once."""
+        """A log whose actions have these attributes; all mistakes in the catalogue are reported at once."""
         findings = Findings()
         places = self._places(log, findings)
         parts = [] if places is None else [self._attribute(name, places, findings) for name in self._columns]
@@ -81,7 +81,7 @@ class Catalogue:
         return [name for name in self.frame.columns if name != "action"]
 
     def _places(self, log: Log, findings: Findings) -> NDArray[np.intp] | None:
-        """The row of each action of the log, [actions]; None where that is not known."""
+        """The row of each action of the log, [actions]; None if some action has none."""
         if "action" not in self.frame.columns:
             near = nearest_name("action", self.frame.columns) or "YOUR_COLUMN"
             findings.add("items_no_action", file=self.file, present=", ".join(self.frame.columns[:30]), nearest=near)
@@ -111,7 +111,7 @@ class Catalogue:
         return np.array([rows[place][0] for place in range(len(catalogue))])
 
     def _attribute(self, name: str, places: NDArray[np.intp], findings: Findings) -> Float32Array | None:
-        """What one column of the catalogue tells, [attributes, actions]; None where that is nothing."""
+        """One column as attributes, [attributes, actions]; None if it has no information."""
         values = self.frame[name][places]
         if values.dtype == pl.String and not values.str.contains(r"^0\d").any():  # codes such as 007 are labels
             plain = to_plain_numbers(values)
@@ -136,8 +136,8 @@ class Catalogue:
 
 
 def with_attributes(log: Log, catalogue: Catalogue | None, action: str = "action") -> Log:
-    """A log whose actions have the attributes of a catalogue, or else those that their labels tell, if any; the
-    catalogue may call the column of labels as the log does, `action`."""
+    """A log with the attributes of a catalogue or, without one, of numeric labels if there are many. The catalogue may
+    name its column of labels as the log does, `action`."""
     if catalogue is not None:
         return replace(catalogue, frame=_named(catalogue.frame, action)).attached(log)
     if not log.catalogue.numeric or len(log.catalogue) <= _FEW_ACTIONS:
@@ -146,7 +146,7 @@ def with_attributes(log: Log, catalogue: Catalogue | None, action: str = "action
 
 
 def _numbers(values: FloatArray) -> Float32Array:
-    """A number, in units of its spread, and its square, [2, actions]; what is missing is the mean."""
+    """A standardised number and its centred square, [2, actions]; missing values are replaced by the mean."""
     known = np.isfinite(values)
     numbers = np.where(known, values, values[known].mean())
     if numbers.min() >= 0 and numbers.max() > _LONG_TAIL * max(float(np.median(numbers)), 1e-12):

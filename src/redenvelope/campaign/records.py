@@ -1,4 +1,4 @@
-"""Budgets and rules of a campaign, and the mistakes that either can contain."""
+"""Budgets and rules of a campaign, as checked records, and the mistakes that either can contain."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from redenvelope.errors import UsageError
 from redenvelope.wording import counted
 
 LONGEST_WINDOW = 64
-"""Steps that a rule may look back: what was done in each is carried along every branch of a tree."""
+"""Most steps that a rule may look back, because the actions in them are carried along every branch of a tree."""
 
 _LARGEST = 1e15
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What users may cost on average over the campaign: by a column, or by how often some actions are given."""
+    """A limit on the mean cost per user over the campaign, by a column or by how often some actions are given."""
 
     name: str
     column: str | None = None
-    """The column that is summed; "cost" where neither this nor `count` is given."""
+    """The column that is summed; "cost" if neither this nor `count` is given."""
     count: tuple[str, ...] | None = None
     """Actions that cost 1 each, instead of a column."""
     per_user: float | None = None
-    """Mean per user."""
+    """Mean cost per user."""
     total: float | None = None
-    """Total over all users of the audience."""
+    """Total cost over all users of the audience."""
     audience: int | None = None
-    """Number of users that a total is for."""
+    """Number of users that the total is for."""
     steps: tuple[int, ...] | None = None
-    """The only steps in which it counts; None is all."""
+    """The steps in which costs count; None is all."""
     where: str | None = None
-    """A condition: it counts only in rows where this is true (see conditions.py)."""
+    """A condition: costs count only in rows where it is true (see conditions.py)."""
 
     def __post_init__(self) -> None:
         refuse(budget_mistakes({field.name: getattr(self, field.name) for field in fields(self)}))
-        # Lists are taken as well, as files and hands write them.
+        # Lists are accepted too.
         if self.count is not None:
             object.__setattr__(self, "count", tuple(str(label) for label in self.count))
         if self.steps is not None:
@@ -48,16 +48,16 @@ class Budget:
 
     @property
     def summed(self) -> str | None:
-        """The column that is summed; None where actions are counted."""
+        """The column that is summed; None if actions are counted."""
         return None if self.count is not None else self.column or "cost"
 
     @cached_property
     def condition(self) -> Condition | None:
-        """Where it counts; None is everywhere."""
+        """The condition under which costs count; None if they always do."""
         return None if self.where is None else parse_condition(self.where)
 
     def limit(self, audience: int | None = None) -> float:
-        """The mean per user; `audience` is the campaign's, for totals that name none of their own."""
+        """The mean cost per user; `audience` is the campaign's, for totals without their own."""
         if self.per_user is not None:
             return float(self.per_user)
         users = self.audience or audience
@@ -69,18 +69,18 @@ class Budget:
 
 @dataclass(frozen=True)
 class Rule:
-    """Where or how often some actions may be given; one of `only_where`, `at_most` and `cooldown`."""
+    """A restriction on where or how often some actions may be given; one of `only_where`, `at_most` and `cooldown`."""
 
     actions: tuple[str, ...]
     """Labels, as in the log."""
     only_where: str | None = None
-    """A condition: the actions may be given only where this is true (see conditions.py)."""
+    """A condition: the actions may be given only where it is true (see conditions.py)."""
     at_most: int | None = None
     """How often a user may get any of the actions."""
     within: int | None = None
-    """The number of consecutive steps that `at_most` applies to; None is the complete campaign."""
+    """Number of consecutive steps that `at_most` applies to; None is the whole campaign."""
     cooldown: int | None = None
-    """After one of the actions, the number of steps without any of them."""
+    """Number of steps without any of the actions after one of them."""
 
     def __post_init__(self) -> None:
         refuse(rule_mistakes({field.name: getattr(self, field.name) for field in fields(self)}))
@@ -88,21 +88,21 @@ class Rule:
 
     @cached_property
     def condition(self) -> Condition | None:
-        """Where the actions may be given; None where the rule counts."""
+        """The condition under which the actions may be given; None if the rule counts."""
         return None if self.only_where is None else parse_condition(self.only_where)
 
     @property
     def most(self) -> int | None:
-        """How often the actions may be given within the window; None where the rule is a condition."""
+        """How often the actions may be given within the window; None if the rule is a condition."""
         return 1 if self.cooldown is not None else self.at_most
 
     @property
     def window(self) -> int | None:
-        """Steps on end, this one included, that are counted; None is the whole campaign."""
+        """Number of consecutive steps, this one included, in which actions are counted; None is the whole campaign."""
         return self.cooldown + 1 if self.cooldown is not None else self.within
 
     def sentence(self) -> str:
-        """The rule for people."""
+        """The rule in words."""
         named = ", ".join(self.actions)
         if self.only_where is not None:
             return f"{named}: only where {self.only_where}"
@@ -209,7 +209,7 @@ def _whole(given: Any, name: str, least: int, most: int = 10**9) -> Iterator[Mis
 
 
 def _is_label(value: Any) -> bool:
-    """Labels that are numbers may be written as such."""
+    """Whether a value is a label; numeric labels may be written as numbers."""
     return bool(value) if isinstance(value, str) else isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -222,7 +222,7 @@ def _is_amount(value: Any) -> bool:
     return number and math.isfinite(value) and 0 <= value <= _LARGEST
 
 
-# Mistakes in a campaign: all are collected, each with its place and a remedy.
+# Mistakes in a campaign are collected, each with its place and a remedy.
 
 
 class Mistake(NamedTuple):
@@ -234,7 +234,7 @@ class Mistake(NamedTuple):
     """What is wrong, and what to do."""
 
     def inside(self, table: str) -> Mistake:
-        """The same, said of an entry of a table such as `[[rule]] 2`."""
+        """The same mistake, placed inside a table such as `[[rule]] 2`."""
         return Mistake(f"{table}, {self.place}" if self.place else table, self.message)
 
     def __str__(self) -> str:
@@ -242,7 +242,7 @@ class Mistake(NamedTuple):
 
 
 def refuse(mistakes: Iterable[Mistake], where: str = "") -> None:
-    """Raise a UsageError that says all mistakes, if there are any; `where` names the file."""
+    """Raise a UsageError with all mistakes, if there are any; `where` names the file."""
     found = [str(mistake) for mistake in mistakes]
     if not found:
         return

@@ -1,4 +1,4 @@
-"""The rows that conditions are evaluated on: of a log, of a table of users to decide for, or a single user's."""
+"""The rows that conditions are evaluated on: those of a log, of a table of users to decide for, or of a single user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from redenvelope.log.encoding.table import serving_numbers, serving_text
 from redenvelope.log.log import FeatureTable
 
 STEP = "step"
-"""The name of the decision's index in conditions."""
+"""Name of the decision's index in conditions."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,11 +50,11 @@ class TableRows:
 
 @dataclass(frozen=True, eq=False)
 class FrameRows:
-    """The rows of a table of users, read as a log's are. A column that it lacks is missing in every row."""
+    """The rows of a table of users, read as a log is. A column that it lacks is missing in every row."""
 
     frame: pl.DataFrame
     texts_known: frozenset[str]
-    """The columns that are text in the log; all others are numbers."""
+    """Columns that are text in the log; all others are numeric."""
 
     def numbers(self, name: str) -> NDArray[np.float32]:
         """See RowColumns."""
@@ -82,11 +82,11 @@ class FrameRows:
 
 @dataclass(frozen=True, eq=False)
 class OneRow:
-    """One user to decide for, as a plain mapping; the same answers as of a table of this row."""
+    """A single user to decide for, as a plain mapping; gives the same results as a table with this row."""
 
     row: Mapping[str, Any]
     texts_known: frozenset[str]
-    """The columns that are text in the log."""
+    """Columns that are text in the log."""
 
     def numbers(self, name: str) -> NDArray[np.float32]:
         """See RowColumns."""
@@ -103,7 +103,7 @@ class OneRow:
 
 
 def places_of(labels: tuple[str, ...], catalogue: tuple[str, ...], numeric: bool) -> list[int | None]:
-    """Where actions stand in a catalogue, by their labels; None for those that it does not know."""
+    """Indices of actions in a catalogue, by label; None for unknown labels."""
     if not numeric:
         known = {label: place for place, label in enumerate(catalogue)}
         return [known.get(label) for label in labels]
@@ -115,4 +115,4 @@ def _number(label: str) -> float:
     try:
         return float(label)
     except ValueError:
-        return float("nan")  # which equals no number
+        return float("nan")  # equals no number

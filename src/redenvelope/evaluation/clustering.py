@@ -1,9 +1,11 @@
-"""Clustered errors: users with several episodes are one cluster each, and so are the users of a village or a store.
+"""Clustered standard errors: users with several episodes form one cluster each, and so do the users of a village or
+store.
 
-Episodes of one person err together, so errors, bounds and tests count people; users who share a draw or a shock err
-together, so they count clusters (`--cluster`). The estimate stays the mean over episodes; a person, or a cluster, adds
-the sum of its episodes' deviations from it, scaled so that the mean over people is the same (the linearised ratio of
-two sums over people). A `Log` has the keys of its clusters, or of its users, and keeps those of one adjacent.
+Episodes of one person have dependent errors, so errors, bounds and tests count people; users who share a draw or a
+shock have dependent errors too, so they count clusters (`--cluster`). The estimate stays the mean over episodes. A
+person, or a cluster, contributes the sum of its episodes' deviations from that mean, scaled so that the mean over
+people is the same (the linearised ratio of two sums over people). A `Log` has the keys of its clusters, or of its
+users, with equal keys adjacent.
 """
 
 from __future__ import annotations
@@ -15,13 +17,13 @@ from redenvelope.log.log import begins_of
 
 
 def person_keys(keys: KeyArray) -> KeyArray:
-    """The distinct people, [people], of the keys of episodes [users], where those of one person are adjacent."""
+    """The distinct people, [people], from the keys of episodes [users], where equal keys are adjacent."""
     return keys[begins_of(keys)]
 
 
 def by_person(added: FloatArray, keys: KeyArray, axis: int = 1) -> FloatArray:
-    """What people add to an estimate, given what their episodes add along an axis [users]; unchanged where every
-    person has one."""
+    """Aggregate influences of episodes along an axis [users] to influences of people; unchanged if every person has one
+    episode."""
     begins = begins_of(keys)
     people, episodes = int(np.count_nonzero(begins)), len(keys)
     if people == episodes:
@@ -32,8 +34,8 @@ def by_person(added: FloatArray, keys: KeyArray, axis: int = 1) -> FloatArray:
 
 
 def design_effect(added: FloatArray, keys: KeyArray) -> FloatArray:
-    """Factor by which errors widen when people are counted instead of episodes, [prices]: the largest of all outcomes,
-    and at least 1. `added` is [outcomes, users, prices]."""
+    """Factor by which clustering widens standard errors, [prices]: the largest over outcomes, and at least 1. `added`
+    holds influences, [outcomes, users, prices]."""
     people = by_person(added, keys)
     if people.shape == added.shape:
         return np.ones(added.shape[-1])

@@ -1,7 +1,7 @@
-"""Confidence: bounds of estimated means, each at its own level or all prices at once, and when no bound holds.
+"""Confidence bounds for estimated means, at one price or simultaneously at all, and when no bound is valid.
 
-Users are independent, the steps of one user are not, so all errors are over users. Where a few users cost much, a mean
-that is too low comes with a standard error that is too low, and a normal bound covers less than it says: about
+Users are independent but the steps of one user are not, so all errors are over users. If a few users cost much, a mean
+that is too low comes with a standard error that is too low, and a normal bound covers less than its level: about
 0.95 − 0.11·γ/√n for a skewness of γ over n users. Hall's transformation (1992, "On the removal of skewness by
 transformation") corrects that to the order of 1/n. It needs three sums, which merge over partitions, where a bootstrap
 needs every user again, and it serves all prices at once.
@@ -15,7 +15,7 @@ samples for the bootstrap):
     log-normal        2,400        7.7    93.3%                   94.0%  94.8%
     whales            2,400       37.0    59.5%                   64.0%  70.7%
 
-Nothing covers where a handful of users decides: that is what `decided_by_few` refuses.
+No method covers if a handful of users dominates: `decided_by_few` refuses that.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from redenvelope.randomness import fraction
 from redenvelope.serialization import to_plain
 
 Side = Literal["both", "lower", "upper"]
-"""Both bounds, or only one: then the other is infinite, and the whole error probability goes to the one."""
+"""Both bounds, or only one, with the whole error probability on it and the other bound infinite."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """An estimated mean per user with its bounds: the one record of certificates, comparisons and A/B tests."""
+    """An estimated mean per user with its bounds, as in certificates, comparisons and A/B tests."""
 
     estimate: float
     lower: float
     upper: float
     standard_error: float
     estimator: str
-    """The estimator's name; "mean" and "difference" where users are simply counted."""
+    """The estimator's name; "mean" and "difference" for plain means over users."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -58,7 +58,7 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
-    """Bounds of all outcomes and prices at once."""
+    """Bounds of all outcomes and prices."""
 
     lower: FloatArray
     """[outcomes, prices]."""
@@ -69,9 +69,9 @@ class Bounds:
 def bounds(
     value: FloatArray, standard_error: FloatArray, skewness: FloatArray, confidence: float, side: Side = "both"
 ) -> Bounds:
-    """Bounds by Hall's transformation of means with this error and this skewness of the mean (γ/√n), all of one shape.
+    """Bounds of means by Hall's transformation, from their standard errors and skewness (γ/√n), all of one shape.
 
-    An infinite error, as of a single user, bounds nothing.
+    An infinite standard error, as with a single user, gives infinite bounds.
     """
     tail = _tail(confidence, side)
     if np.isinf(standard_error).all():
@@ -87,7 +87,7 @@ def bounds(
 
 
 def _tail(confidence: float, side: Side) -> float:
-    """The error probability beyond each bound that is asked for."""
+    """The error probability beyond each requested bound."""
     if side not in ("both", "lower", "upper"):
         raise UsageError(f"side must be 'both', 'lower' or 'upper', not {side!r}")
     require_confidence(confidence)
@@ -95,22 +95,22 @@ def _tail(confidence: float, side: Side) -> float:
 
 
 def require_confidence(confidence: float) -> None:
-    """Refuse a confidence that is not a share between one half and 1."""
+    """Refuse a confidence that is not at least one half and below 1."""
     if not 0.5 <= confidence < 1:
         hint = "; it is a share, not a percentage" if 50 <= confidence < 100 else ""
         raise UsageError(f"confidence must be at least 0.5 and below 1, not {confidence}{hint}")
 
 
-# Skewed means: Hall's transformation, and sums over users that merge.
+# Skewed means: Hall's transformation, and mergeable sums over users.
 
-# Below this skewness, the transformation and its limit differ by less than rounding.
+# Below this skewness, the transformation differs from its limit by less than rounding.
 _STRAIGHT = 1e-6
 _Pair = tuple[FloatArray, FloatArray]
 
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """Mean and spread over users of what each of them adds: sums that merge, and bounds made of them."""
+    """Mean and centred sums of one number per user: they merge, and give bounds of the mean."""
 
     users: int
     mean: FloatArray
@@ -122,14 +122,14 @@ class Spread:
 
     @classmethod
     def of(cls, added: ArrayLike, axis: int = 0) -> Spread:
-        """Of what users add, along an axis [users]; the other axes stay."""
+        """The spread of numbers along an axis [users]; the other axes stay."""
         values = np.moveaxis(np.asarray(added, dtype=np.float64), axis, 0)
         mean = values.mean(axis=0)
         away = values - mean
         return cls(len(values), mean, (away**2).sum(axis=0), (away**3).sum(axis=0))
 
     def merge(self, other: Spread) -> Spread:
-        """Two batches of users as one."""
+        """Merge two batches of users."""
         users, gap = self.users + other.users, other.mean - self.mean
         return Spread(
             users,
@@ -140,14 +140,14 @@ class Spread:
 
     @property
     def standard_error(self) -> FloatArray:
-        """Of the mean, [...]; infinite with one user."""
+        """Standard error of the mean, [...]; infinite with one user."""
         if self.users < 2:
             return np.full_like(self.squares, np.inf)
         return np.asarray(np.sqrt(self.squares / (self.users * (self.users - 1))))
 
     @property
     def skewness(self) -> FloatArray:
-        """Of what a user adds, [...]."""
+        """Skewness over users, [...]."""
         return np.asarray(skewness_of_mean(self.squares, self.cubes) * np.sqrt(self.users))
 
     def lower(self, confidence: float) -> FloatArray:
@@ -159,8 +159,8 @@ class Spread:
         return self._bound(1 - confidence)
 
     def bounded_upper(self, confidence: float, largest: float) -> FloatArray:
-        """One-sided upper bound of the mean of numbers from 0 to `largest`, [...], for any number of users and any tail
-        (empirical Bernstein: Maurer and Pontil 2009, theorem 4); infinite with one user."""
+        """One-sided upper bound of the mean of numbers from 0 to `largest`, [...], valid for any number of users and
+        any tail (empirical Bernstein: Maurer and Pontil 2009, theorem 4); infinite with one user."""
         if self.users < 2:
             return np.full_like(self.squares, np.inf)
         reach = float(np.log(2 / (1 - confidence)))
@@ -173,21 +173,21 @@ class Spread:
         return np.asarray(self.mean - quantile * self.standard_error)
 
     def estimate(self, confidence: float) -> Estimate:
-        """The mean of one number per user with two bounds, each one-sided at this confidence."""
+        """The mean with both bounds, each one-sided at this confidence; for a scalar mean."""
         lower, upper = float(self.lower(confidence)), float(self.upper(confidence))
         return Estimate(float(self.mean), lower, upper, float(self.standard_error), "mean")
 
 
 def mean_estimate(added: ArrayLike, confidence: float) -> Estimate:
-    """The mean of what users add, [users], with a two-sided interval."""
+    """The mean of one number per user, [users], with a two-sided interval."""
     return Spread.of(added).estimate((1 + confidence) / 2)
 
 
 def difference(first: ArrayLike, second: ArrayLike, confidence: float) -> Estimate:
-    """The first mean less the second, of what different users add, [users] each, with a two-sided interval.
+    """The first mean minus the second, for different users, [users] each, with a two-sided interval.
 
-    The two means are independent: their variances add up, their third moments are subtracted, and Hall's
-    transformation applies as to one mean.
+    The means are independent: variances add up, third moments are subtracted, and Hall's transformation applies as to a
+    single mean.
     """
     one, other = (Spread.of(added) for added in (first, second))
     error = float(np.hypot(one.standard_error, other.standard_error))
@@ -205,34 +205,34 @@ def _mean_moment(spread: Spread, power: int) -> float:
 
 
 def skewness_of_mean(squares: ArrayLike, cubes: ArrayLike) -> FloatArray:
-    """The skewness of a mean, γ/√n, from sums over users of squared and cubed deviations, any shape; 0 where nothing
-    deviates."""
+    """The skewness of a mean, γ/√n, from sums over users of squared and cubed deviations, any shape; 0 without
+    deviations."""
     width = np.asarray(squares, dtype=np.float64) ** 1.5
     known = (width > 0) & np.isfinite(width)
     return np.divide(cubes, width, out=np.zeros_like(width), where=known)
 
 
 def studentised_quantile(chance: float, skewness: FloatArray) -> FloatArray:
-    """The quantile of a studentised mean with this skewness of its mean, [...]: the inverse of `normal_score`."""
+    """The quantile of a studentised mean with this skewness, [...]: the inverse of `normal_score`."""
     straight = float(ndtri(chance))
     lean = np.where(np.abs(skewness) < _STRAIGHT, _STRAIGHT, skewness)
     return np.asarray(3 / lean * (np.cbrt(1 + lean * (straight - lean / 6)) - 1))
 
 
 def normal_score(statistic: ArrayLike, skewness: ArrayLike) -> FloatArray:
-    """A studentised mean with this skewness of its mean, as a standard normal number, [...].
+    """Transform a studentised mean with this skewness to a standard normal score, [...].
 
-    Hall's transformation g(T) = T + aT²/3 + a²T³/27 + a/6 with a = γ/√n is normal to the order of 1/n and rises
-    everywhere, so that it has an inverse.
+    Hall's transformation g(T) = T + aT²/3 + a²T³/27 + a/6 with a = γ/√n is normal to the order of 1/n. It is
+    increasing, so it has an inverse.
     """
     lean, value = np.asarray(skewness, dtype=np.float64), np.asarray(statistic, dtype=np.float64)
     return np.asarray(value + lean * value**2 / 3 + lean**2 * value**3 / 27 + lean / 6)
 
 
 def merged_cubes(sizes: tuple[int, int], gap: FloatArray, squares: _Pair, cubes: _Pair) -> FloatArray:
-    """Sums of cubed deviations of two batches of users as that of both (Pébay), any shape.
+    """Merge sums of cubed deviations of two batches of users (Pébay), any shape.
 
-    `gap` is the second mean less the first; `squares` and `cubes` are of the deviations from their own means.
+    `gap` is the second mean minus the first; `squares` and `cubes` are of deviations from the batches' own means.
     """
     first, second = sizes
     users = first + second
@@ -244,25 +244,25 @@ def merged_cubes(sizes: tuple[int, int], gap: FloatArray, squares: _Pair, cubes:
     )
 
 
-# Bounds that hold at all prices at once.
+# Simultaneous bounds for all prices.
 #
-# Estimates at neighbouring prices err together, so dividing the error probability among them (Bonferroni) would waste
-# most of it. The largest of their errors is simulated instead: users are given random signs, many times over (a
-# multiplier bootstrap; for means over many users as in Chernozhukov, Chetverikov and Kato, 2013). The signs come from
-# the users' ids, so any number of partitions gives the same.
+# Errors at neighbouring prices are strongly correlated, so a Bonferroni correction would be far too wide. Instead, the
+# largest error is simulated by a multiplier bootstrap: users are given random signs, many times over (Chernozhukov,
+# Chetverikov and Kato, 2013, for means over many users). The signs derive from the users' ids, so that the result does
+# not depend on the partition.
 
-_BITS = 48  # signs drawn from one random number of a user
+_BITS = 48  # signs taken from one random number per user
 _NUMBERS = 21
-# 1,008 draws: the 95 % quantile of the largest error is then known to about 0.06 standard errors.
+# 1,008 draws give the 95 % quantile of the largest error to about 0.06 standard errors.
 
 
 def each_confidence(
     added: FloatArray, keys: NDArray[np.uint64], confidences: Sequence[float], seed: int, block: int = 4_096
 ) -> tuple[tuple[float, float], ...]:
-    """For each joint confidence, the one-sided confidence at which the bounds of all outcomes and prices hold jointly.
+    """For each joint confidence, the one-sided one at which the bounds of all outcomes and prices hold simultaneously.
 
-    `added` is what users add to the estimates, [outcomes, users, prices]; `keys` are the users, [users],
-    of whom `block` are worked on at a time.
+    `added` holds users' influences, [outcomes, users, prices], and `keys` the users, [users], processed `block` at a
+    time.
     """
     means = added.mean(axis=1)
     columns = means.size
@@ -270,7 +270,7 @@ def each_confidence(
     for first in range(0, len(keys), block):
         some = slice(first, first + block)
         deviations = np.moveaxis(added[:, some] - means[:, None], 1, 0).reshape(-1, columns)
-        # Single precision is enough for random signs; the sums of blocks are added in double precision.
+        # Single precision suffices for random signs; sums over blocks are in double precision.
         sums += _signs(keys[some], seed).T @ deviations.astype(np.float32)
         squares += (deviations**2).sum(axis=0)
     known = squares > 0
@@ -281,7 +281,7 @@ def each_confidence(
 
 
 def _signs(keys: NDArray[np.uint64], seed: int) -> NDArray[np.float32]:
-    """Minus and plus one with equal probability, [users, draws]."""
+    """Random signs, −1 and +1 with equal probability, [users, draws]."""
     bits = np.arange(_BITS, dtype=np.uint64)
     signs = []
     for number in range(_NUMBERS):
@@ -290,15 +290,15 @@ def _signs(keys: NDArray[np.uint64], seed: int) -> NDArray[np.float32]:
     return np.concatenate(signs, axis=1) * np.float32(2) - np.float32(1)
 
 
-# Concentration: whether so few users decide an estimate that no bound of it holds.
+# Concentration: whether so few users dominate an estimate that no bound of it is valid.
 #
-# A standard error is itself an estimate. Where one user alone moves the mean by a good part of it, how many such users
-# there are is chance, and no transformation or resampling knows of those who happened not to be drawn. What counts is
-# influence, weight × cost, at the price in question: and besides the check users' own, that of the user of *all* who
-# cost most beyond what their actions usually cost, as if the plan had followed them, because a fold without any of the
-# few looks harmless.
+# A standard error is itself an estimate. If one user alone moves the mean by a good part of it, the number of such
+# users in the sample is chance, and no transformation or resampling accounts for those who were not drawn. What counts
+# is the influence, weight × cost, at the price in question. It is computed for the check users and also for the user of
+# *all* whose cost most exceeds the usual cost of their actions, as if the plan had agreed with the log on them, because
+# a fold that happens to contain none of the few looks harmless.
 #
-# Of all samples of benchmarks/tails.py --samples 400, bounds below the truth without the rule, and in spite of it:
+# Of all samples of benchmarks/tails.py --samples 400, bounds below the truth without the rule, and with it:
 #
 #     users                  2,000                8,000               40,000
 #     0.05 % × 20, 50     5, 9 →  4, 4 %      6, 11 →  3, 2 %       6, 9 →  5, 1 %
@@ -307,36 +307,36 @@ def _signs(keys: NDArray[np.uint64], seed: int) -> NDArray[np.float32]:
 #     log-normal, σ = 0.8    5 →     5 %          5 →     5 %          7 →     7 %   (4, 0 and 0 % refused)
 
 _LARGEST_MOVE = 0.7
-"""Standard errors by which one user may move an estimate."""
+"""Most standard errors by which a single user may move an estimate."""
 _LEAST_SHARE = 0.001
-"""Of the estimate: where one user moves it by less, a few that happened not to be drawn change nothing that matters."""
+"""Share of the estimate: if one user moves it by less, a few such users that were not drawn do not matter."""
 
 
 @dataclass(frozen=True)
 class Concentration(FieldwiseSums):
-    """Logged costs of users: sums that merge, and the largest excess."""
+    """How concentrated logged costs are: mergeable sums over users, and the largest excess."""
 
     users: int
     total: float
     largest: float = field(metadata=MAXIMUM)
-    """Beyond what the user's actions usually cost: baselines know that much."""
+    """Largest cost beyond the usual cost of the user's actions, which baselines predict."""
 
     @classmethod
     def of(cls, amounts: ArrayLike, usual: ArrayLike | None = None) -> Concentration:
-        """Of what each user (or cluster) costs, and what such actions usually cost, [users]; by default, the mean."""
+        """From users' (or clusters') costs and the usual cost of their actions, [users]; by default, the mean."""
         values = np.asarray(amounts, dtype=np.float64)
         excess = values - np.asarray(values.mean() if usual is None else usual, dtype=np.float64)
         return cls(len(values), float(values.sum()), float(excess.max()))
 
     def influence(self, mean: FloatArray, weight: FloatArray) -> FloatArray:
-        """What the user of the largest excess would add to estimates with these means, if a policy whose typical weight
-        is this followed what was logged, [...]; less where it spends less than was logged."""
+        """The influence of the user with the largest excess on estimates with these means, [...], under a policy with
+        this typical weight that agrees with the log; scaled down if the policy spends less than was logged."""
         spent = np.clip(mean * self.users / self.total, 0.0, 1.0) if self.total > 0 else 0.0
         return np.asarray(mean + self.largest * weight * spent)
 
 
 def decided_by_few(largest: float, spread: Spread, what: str = "cost", whom: str = "user") -> Reason | None:
-    """Why no bound of a mean holds, if one user (or cluster) who adds `largest` moves it too far."""
+    """Why no bound of a mean is valid, if one user (or cluster) with the influence `largest` moves it too far."""
     away, mean, width = largest - float(spread.mean), float(spread.mean), float(np.sqrt(spread.squares))
     if away <= _LARGEST_MOVE * width or away <= _LEAST_SHARE * spread.users * abs(mean):
         return None

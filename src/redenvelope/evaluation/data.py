@@ -1,6 +1,6 @@
-"""Off-policy data: what an off-policy estimate needs to know of a log and of the policies that it evaluates.
+"""Off-policy data: importance ratios, outcomes and baselines of logged rows, for the policies to evaluate.
 
-`off_policy_data` makes it of a log and a policy's decisions, `gather` of plain arrays, block by block in the cache.
+`off_policy_data` makes them from a log and a policy's decisions, `gather` from plain arrays, in cache-sized blocks.
 """
 
 from __future__ import annotations
@@ -21,52 +21,49 @@ Table = NDArray[np.floating]
 Rows = slice | NDArray[np.int64]
 Cut = slice | NDArray[np.bool_]
 
-# Rows times prices in one batch of an estimator, and the least number of users in a batch.
+# Rows times prices in one batch of an estimator, and the smallest number of users in a batch.
 _BATCH_NUMBERS, _LEAST_BATCH = 2**17, 256
-# Twice this many numbers is more than all arrays of a batch together.
+# More numbers than all arrays of a batch have together, with a factor of two to spare.
 _KEPT_NUMBERS = 4 * _BATCH_NUMBERS
 
 
 @dataclass(frozen=True, eq=False)
 class OffPolicyData:
-    """Logged rows with a policy's ratios and baselines: one column per price, or per policy where several are compared.
-
-    Rows `starts[i]:starts[i + 1]` are those of user i, step after step.
-    """
+    """Logged rows with a policy's ratios and baselines; one column per price, or per policy if several are compared.
+    Rows `starts[i]:starts[i + 1]` are those of user i, in the order of steps."""
 
     outcome_names: tuple[str, ...]
-    """What is estimated: the reward, then one cost for each budget."""
+    """The reward, then one cost per budget."""
     starts: NDArray[np.int64]
     """First row of each user, and the number of rows at the end, [users + 1]."""
     keys: NDArray[np.uint64]
-    """The users as 64-bit numbers, [users]: they decide folds and groups."""
+    """The users as 64-bit numbers, [users]; they determine folds and groups."""
     ratio: Table
-    """Importance ratio: probability of the logged action under the policy over its propensity, [rows, prices]."""
+    """Importance ratio: probability of the logged action under the policy divided by its propensity, [rows, prices]."""
     outcomes: FloatArray
     """[outcomes, rows]."""
     values: Table | None
-    """Baseline of the state: what the policy is predicted to get from there on, [outcomes, rows, prices]."""
+    """Baseline of the state: predicted outcomes to go under the policy, [outcomes, rows, prices]."""
     action_values: Table | None
-    """Baseline of the logged action, the policy followed afterwards, [outcomes, rows, prices]."""
+    """Baseline of the logged action, with the policy followed afterwards, [outcomes, rows, prices]."""
     steps: int
-    """Steps of the longest user, those of other partitions included."""
+    """Number of steps of the longest user, other partitions included."""
     unlogged: FloatArray
-    """Mean probability that the policy gives to actions that were never logged, [prices]."""
+    """Mean probability of never-logged actions under the policy, [prices]."""
     clipped: FloatArray
-    """Share of the rows whose ratio was clipped, [prices]."""
+    """Share of rows with a clipped ratio, [prices]."""
     certain: float
-    """Share of the rows whose logged action had probability 1."""
+    """Share of rows whose logged action had probability 1."""
     estimated: bool = False
     """Whether the propensities were estimated from the log, not logged."""
     features: NDArray[np.floating] | None = None
-    """What ratios of states are regressed on, [rows, features]."""
+    """Features that state ratios are regressed on, [rows, features]."""
     feature_blocks: tuple[int, ...] = ()
-    """Widths of nested sets of leading features, rising, for a regression to choose from; none is all of them."""
+    """Ascending widths of nested sets of leading features for a regression to choose from; if empty, all are used."""
     past: NDArray[np.floating] | None = None
-    """What happened to the user before, as far as the states do not include it, [rows, columns]: for estimators that
-    check another one."""
+    """The users' past, as far as states do not include it, [rows, columns]; for estimators that check another one."""
     group_ratio: Table | None = None
-    """The importance ratio of groups of items, for `over_groups`, [rows, prices]."""
+    """Importance ratio over groups of items, for `over_groups`, [rows, prices]."""
     own_weights: FloatArray | None = None
     """Importance weights after each step, [steps, users, prices], of an estimator that does not multiply ratios."""
 
@@ -92,9 +89,9 @@ class OffPolicyData:
 
     @cached_property
     def positions(self) -> tuple[tuple[Rows, Rows], ...]:
-        """For the first, second, … step of users: which users have one, and which rows those are.
+        """For the users' first, second, … step: which users have one, and its rows.
 
-        Slices where all users have equally many steps, so that nothing is copied.
+        These are slices if all users have the same number of steps, so that nothing is copied.
         """
         longest = int(self.lengths.max())
         if int(self.lengths.min()) == longest:
@@ -104,24 +101,24 @@ class OffPolicyData:
 
     @property
     def in_batches(self) -> Iterator[OffPolicyData]:
-        """The data as views of batches of users, small enough for an estimator's arrays to stay in the cache."""
+        """Views of batches of users, small enough for an estimator's arrays to stay in the cache."""
         return self.in_batches_of(self.steps * self.prices)
 
     def in_batches_of(self, numbers: int) -> Iterator[OffPolicyData]:
-        """Views of batches of users that fit the cache at so many numbers per user; made again every time, so that what
-        a batch has cached is freed with it."""
+        """Views of batches of users that fit the cache at `numbers` numbers per user; made anew on every call, so that
+        a batch's cached arrays are freed with it."""
         users = max(_LEAST_BATCH, _BATCH_NUMBERS // numbers)
         if self.users <= users:
             return iter((self,))
-        # Freed at once and never touched: the C library reuses memory for the next batch only if it is smaller than the
-        # largest piece that was freed, and fresh pages cost as much as the arithmetic.
+        # This memory is freed at once and never touched. The C library reuses memory for the next batch only if it is
+        # smaller than the largest piece freed so far, and fresh pages cost as much as the arithmetic.
         np.empty(_KEPT_NUMBERS)
         return self.batches(users)
 
     @cached_property
     def weights(self) -> FloatArray:
-        """Importance weights after each step, [steps, users, prices], read-only: products of ratios, unless there are
-        own weights; a user who has left keeps the last one."""
+        """Importance weights after each step, [steps, users, prices], read-only: cumulative products of ratios, unless
+        there are `own_weights`. A user who has left keeps the last weight."""
         if self.own_weights is not None:
             return self.own_weights
         if self.steps == 1:
@@ -148,14 +145,14 @@ class OffPolicyData:
         return self.values, self.action_values
 
     def of_users(self, chosen: NDArray[np.bool_]) -> OffPolicyData:
-        """The data of some users, chosen [users]; the same if they are all chosen."""
+        """The data of the users selected by a mask [users]; the same object if that is all of them."""
         if chosen.all():
             return self
         starts = np.concatenate([[0], np.cumsum(self.lengths[chosen])])
         return self._cut(starts, chosen, np.repeat(chosen, self.lengths))
 
     def _cut(self, starts: NDArray[np.int64], users: Cut, rows: Cut) -> OffPolicyData:
-        """Some users and their rows, which start there; views where both are slices."""
+        """The data of some users and rows, with new `starts`; views if both are slices."""
         return replace(
             self,
             starts=starts,
@@ -171,7 +168,7 @@ class OffPolicyData:
         )
 
     def at_prices(self, places: NDArray[np.integer]) -> OffPolicyData:
-        """The same rows at some of the prices, [some prices]."""
+        """The same rows at some of the prices, by index [some prices]."""
         if self.own_weights is not None:
             raise UsageError("off-policy data with an estimator's weights cannot be cut by prices; cut it before")
         return replace(
@@ -185,40 +182,40 @@ class OffPolicyData:
         )
 
     def over_groups(self) -> OffPolicyData:
-        """The same rows, weighted over groups of items (`evaluation.item_groups`)."""
+        """The same rows with importance ratios over groups of items (`evaluation/item_groups.py`)."""
         assert self.group_ratio is not None
         return replace(self, ratio=self.group_ratio, group_ratio=None)
 
     def clip(self, limit: float) -> OffPolicyData:
-        """The same rows with no ratio of a step above a limit: less variance, and an unknown bias."""
+        """The same rows with the ratio of each step limited: less variance, and an unknown bias."""
         if not limit > 0:
             raise UsageError(f"the limit at which ratios are clipped must be above 0, not {limit}")
         share = (self.ratio > limit).mean(axis=0)
         return replace(self, ratio=np.minimum(self.ratio, limit), clipped=share)
 
     def batches(self, users: int) -> Iterator[OffPolicyData]:
-        """The data in batches of `users` users, as views."""
+        """Yield the data in batches of `users` users, as views."""
         for first in range(0, self.users, users):
             starts = self.starts[first : first + users + 1]
             rows = slice(int(starts[0]), int(starts[-1]))
             yield self._cut(starts - starts[0], slice(first, first + users), rows)
 
 
-# Data of a log: the one place where a log and a policy's decisions meet.
+# From a log and a policy's decisions to off-policy data.
 
 
 @dataclass(frozen=True, eq=False)
 class Extent:
-    """What a partition does not show of the complete log."""
+    """Properties of the complete log that a partition does not show."""
 
     steps: int
-    """Steps of the longest user."""
+    """Number of steps of the longest user."""
     logged: NDArray[np.bool_]
     """Which actions were logged, [actions]."""
 
     @classmethod
     def of(cls, log: Log) -> Extent:
-        """The extent of a log that is complete."""
+        """The extent of a complete log."""
         return cls(int(log.lengths.max()), np.bincount(log.action, minlength=len(log.catalogue)) > 0)
 
 
@@ -232,7 +229,7 @@ def off_policy_data(
     feature_blocks: tuple[int, ...] = (),
     past: Table | None = None,
 ) -> OffPolicyData:
-    """The off-policy data of a log, or of a partition of it; then `extent` is that of the complete log.
+    """The off-policy data of a log, or of a partition of it; `extent` is then that of the complete log.
 
     The arrays are as in `gather`.
     """
@@ -259,7 +256,7 @@ def off_policy_data(
 
 
 def refuse_gaps(log: Log) -> None:
-    """Refuse a log in which a user's steps skip a number."""
+    """Refuse a log with gaps between a user's steps."""
     if log.has_gaps:
         raise UsageError(
             "steps of some users are missing from the log: what the missing rows cost and earned, and how likely they "
@@ -267,11 +264,11 @@ def refuse_gaps(log: Log) -> None:
         )
 
 
-# Numbers in one block of probabilities: the block and its products stay in a second-level cache.
+# Block size for probabilities: a block and its products stay in the second-level cache.
 _BLOCK_NUMBERS = 2**17
 _CERTAIN = 1 - 1e-9
 _FEW_ROWS = 4096
-# A policy may come from float32 arithmetic, whose rows sum to one only this closely.
+# Policies computed in float32 have probabilities that sum to one only this closely.
 _PROBABILITY_TOLERANCE = 1e-4
 
 
@@ -292,15 +289,14 @@ def gather(
     steps: int | None = None,
     estimated: bool = False,
 ) -> OffPolicyData:
-    """Off-policy data of plain arrays.
+    """Off-policy data from plain arrays.
 
     `starts` [users + 1] and `keys` [users]; `action` and `propensity` [rows]; `outcomes` [outcomes, rows];
-    `probabilities` [rows, prices, actions] and `to_go`, the outcomes of every action with the policy followed
-    afterwards, [outcomes, rows, prices, actions], where the axis of prices is left out if there is one for all;
-    `features` [rows, features], of which leading columns may be nested sets to choose from, `feature_blocks` wide;
-    `past` [rows, columns] is what happened before, as far as the features do not include it.
-    `logged_actions` [actions] marks those that occur in the complete log, and `steps` is the length of its longest
-    user, where the rows are only a part of it.
+    `probabilities` [rows, prices, actions] and `to_go`, the outcomes to go of every action with the policy followed
+    afterwards, [outcomes, rows, prices, actions], both without the axis of prices if there is one for all; `features`
+    [rows, features], whose leading columns may be nested sets to choose from, `feature_blocks` wide; `past` [rows,
+    columns], what happened before, as far as features do not include it. If the rows are part of a larger log,
+    `logged_actions` [actions] marks the actions that occur in that log, and `steps` is the length of its longest user.
     """
     observed = checked_outcomes(outcomes, tuple(outcome_names), len(action))
     shares, futures = aligned(probabilities, to_go, len(observed), len(action))
@@ -313,7 +309,7 @@ def gather(
     is_logged = _seen(action, actions) if logged_actions is None else logged_actions
     is_all_logged = bool(is_logged.all())
     block = min(rows, max(1, _BLOCK_NUMBERS // (prices * actions)))
-    # Unused if everything is contiguous already; made once, so that no block allocates memory.
+    # Allocated once, so that no block allocates memory; unused if everything is contiguous.
     copies = np.empty((len(futures) + 1, block, prices, actions), dtype=shares.dtype)
     cells = np.arange(block * prices).reshape(block, prices) * actions
     for first in range(0, rows, block):
@@ -353,44 +349,44 @@ def gather(
 
 
 def _room(baselines: int, rows: int, prices: int, dtype: DTypeLike) -> tuple[Table, Table]:
-    """Two empty sets of baselines [baselines, rows, prices], in the precision of their inputs.
+    """Two uninitialised arrays of baselines [baselines, rows, prices], in the precision of their inputs.
 
-    One piece of memory: freed in one piece, the allocator reuses it for the next pass. Fresh pages cost as much as all
-    the arithmetic.
+    They share one allocation, which the allocator can reuse for the next pass; fresh pages cost as much as the
+    arithmetic.
     """
     room = np.empty((2 * baselines, rows, prices), dtype=dtype)
     return room[:baselines], room[baselines:]
 
 
 def _seen(action: NDArray[np.integer], actions: int) -> NDArray[np.bool_]:
-    """Which actions occur among [rows], [actions]."""
-    # As a rule, all of them occur in the first few thousand rows.
+    """Which actions occur in the rows, [actions]."""
+    # Usually all occur in the first few thousand rows.
     few = np.bincount(action[:_FEW_ROWS], minlength=actions) > 0
     return few if few.all() else np.bincount(action, minlength=actions) > 0
 
 
 def _pick(block: Table, cells: NDArray[np.int64], out: Table) -> None:
-    """Numbers of a contiguous block, of any shape, at flat indices [rows, prices]."""
+    """Copy the entries of a contiguous block at flat indices [rows, prices] to `out`."""
     if block.dtype == out.dtype:
-        # Any mode but "raise" writes in place; the indices are known to be inside.
+        # Any mode but "raise" writes in place; the indices are known to be valid.
         block.take(cells, out=out, mode="clip")
     else:
         out[...] = block.take(cells)
 
 
 def _expect(share: Table, ahead: Table, room: Table, out: Table) -> None:
-    """The mean of `ahead` [rows, prices, actions] under `share`, [rows, prices]; `room` may be that of `ahead`."""
+    """The mean of `ahead` [rows, prices, actions] under `share`, to `out` [rows, prices]; `room` may be `ahead`'s."""
     if share.dtype == np.float64:
         np.einsum("npa,npa->np", share, ahead, out=out)
     else:
-        # In single precision, a product written out and summed is twice as fast.
+        # In single precision, multiplying and then summing is twice as fast.
         out[...] = over_actions(np.multiply(share, ahead, out=room[: len(share)]))
 
 
 def aligned(
     probabilities: NDArray[np.floating], to_go: NDArray[np.floating] | None, outcomes: int, rows: int
 ) -> tuple[NDArray[np.floating], list[NDArray[np.floating]]]:
-    """Probabilities, and the values to go of each outcome if given, as [rows, prices, actions]."""
+    """Reshape probabilities, and the outcomes to go if given, to [rows, prices, actions]."""
     if probabilities.ndim not in (2, 3) or len(probabilities) != rows:
         raise UsageError(
             f"probabilities must be [rows, actions] or [rows, prices, actions] with {rows} rows, "
@@ -410,7 +406,7 @@ def aligned(
 
 
 def checked_outcomes(outcomes: ArrayLike, names: tuple[str, ...], rows: int) -> FloatArray:
-    """The outcomes of each row, [outcomes, rows], all finite."""
+    """The outcomes of each row, [outcomes, rows], checked to be finite."""
     table = np.asarray(outcomes, dtype=np.float64)
     if table.shape != (len(names), rows):
         raise UsageError(f"outcomes must be [outcomes, rows] = {(len(names), rows)}, not {table.shape}")
@@ -420,7 +416,7 @@ def checked_outcomes(outcomes: ArrayLike, names: tuple[str, ...], rows: int) -> 
 
 
 def checked_features(features: NDArray[np.floating], rows: int) -> NDArray[np.floating]:
-    """What ratios of states are regressed on, [rows, features], all finite."""
+    """Features that state ratios are regressed on, [rows, features], checked to be finite."""
     if features.ndim != 2 or len(features) != rows:
         raise UsageError(f"features must be [rows, features] with {rows} rows, not of shape {features.shape}")
     check_finite(features, "a feature")
@@ -434,7 +430,7 @@ def check_rows(
     propensity: FloatArray,
     actions: int,
 ) -> int:
-    """Check the columns; the number of steps of the longest user."""
+    """Check the columns, and return the number of steps of the longest user."""
     rows, lengths = len(action), np.diff(starts)
     if rows == 0 or starts[0] != 0 or starts[-1] != rows or int(lengths.min()) < 1:
         raise UsageError("starts must rise from 0 to the number of rows: every user needs at least one row")
@@ -458,8 +454,8 @@ def check_rows(
 
 
 def check_finite(numbers: NDArray[np.floating], name: str) -> None:
-    """Refuse numbers of any shape that are not all finite."""
-    # A sum is finite only if all its numbers are; it needs no mask.
+    """Refuse an array with entries that are not finite."""
+    # The sum is finite only if all entries are, and needs no mask.
     with np.errstate(invalid="ignore", over="ignore"):
         if not np.isfinite(numbers.sum(dtype=np.float64)):
             raise UsageError(f"{name} has a number that is not finite")
@@ -468,8 +464,8 @@ def check_finite(numbers: NDArray[np.floating], name: str) -> None:
 def checked_shares(
     shares: NDArray[np.floating], first: int
 ) -> tuple[NDArray[np.floating], NDArray[np.floating] | None]:
-    """Contiguous probabilities [rows, prices, actions], checked, and the sums [rows, prices] to divide by in float32,
-    where they sum to one only roughly."""
+    """Check contiguous probabilities [rows, prices, actions]; in float32, where they sum to one only roughly, also
+    return their sums [rows, prices] to divide by."""
     totals = over_actions(shares)
     low, high = float(totals.min()), float(totals.max())
     if not (float(shares.min()) >= 0 and low >= 1 - _PROBABILITY_TOLERANCE and high <= 1 + _PROBABILITY_TOLERANCE):
@@ -482,14 +478,14 @@ def checked_shares(
 def contiguous(block: NDArray[np.floating], room: NDArray[np.floating]) -> NDArray[np.floating]:
     """The same numbers [rows, prices, actions], contiguous and in the type of `room`: the block itself or a copy.
 
-    `room` has at least as many rows. A single price is repeated for each price of `room`.
+    `room` has at least as many rows. A single price is broadcast to the prices of `room`.
     """
     room = room[: len(block)]
     if block.dtype == room.dtype and block.shape == room.shape:
         if block.flags.c_contiguous:
             return block
         if block.strides[-1] == block.itemsize:
-            # Every n-th row of a larger table: copied a row at a time, not a number at a time.
+            # Every n-th row of a larger array: copied row by row instead of number by number.
             row = np.dtype((np.void, block.itemsize * block.shape[-1]))
             room.view(row)[...] = block.view(row)
             return room
@@ -499,6 +495,6 @@ def contiguous(block: NDArray[np.floating], room: NDArray[np.floating]) -> NDArr
 
 def over_actions(block: NDArray[np.floating]) -> NDArray[np.floating]:
     """Sums over actions: [rows, prices, actions] -> [rows, prices]."""
-    # A product with ones is several times faster than a sum over few numbers.
+    # A product with ones is several times faster than a sum over a short axis.
     actions = block.shape[2]
     return np.asarray(block.reshape(-1, actions) @ np.ones(actions, dtype=block.dtype)).reshape(block.shape[:2])

@@ -1,4 +1,4 @@
-"""Diagnostics of importance weights: effective sample size, overlap, and the reasons against an estimate in words."""
+"""Diagnostics of importance weights: effective sample size, overlap, and reasons against an estimate, in words."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import numpy as np
 from redenvelope.arrays import FloatArray
 from redenvelope.evaluation.data import OffPolicyData
 
-# The error of an average over fewer effective users means nothing.
+# With fewer effective users, the standard error of a mean is meaningless.
 _LEAST_EFFECTIVE_USERS = 50.0
 _THIN_SHARE = 0.05
 _HEAVY_SHARE = 0.05
-# The outcomes of an action that was never logged are unknown; up to this share, they cannot move an estimate far.
+# The outcomes of never-logged actions are unknown; up to this share, they cannot move an estimate far.
 _UNLOGGED_SHARE = 0.01
-# Weights have mean 1. A mean this many standard errors away is not chance; one closer than this share does not matter.
+# Weights have mean 1. A mean this many standard errors away is not chance; one within this share does not matter.
 _OFF_ERRORS, _OFF_SHARE = 5.0, 0.05
 
 
 class Weight(StrEnum):
-    """What a reason means for an estimate."""
+    """How severe a reason against an estimate is."""
 
     REFUSAL = "refusal"
     """The estimate must not be relied on."""
     WARNING = "warning"
-    """The estimate may be used, together with the reason."""
+    """The estimate may be used, if the reason is stated with it."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Reason:
 
 
 def merged_reasons(parts: Iterable[Iterable[Reason]]) -> list[Reason]:
-    """Reasons against any of the mixed plans, each rule once, as a refusal where one of them is."""
+    """Merge reasons against any of several mixed plans: one per rule, as a refusal if any of them is one."""
     found: dict[str, Reason] = {}
     for reason in (reason for part in parts for reason in part):
         known = found.get(reason.rule)
@@ -54,7 +54,7 @@ def merged_reasons(parts: Iterable[Iterable[Reason]]) -> list[Reason]:
 
 @dataclass(frozen=True, eq=False)
 class Diagnostics:
-    """Sums over users of the weights after each step; a user who has left keeps the last weight."""
+    """Sums over users of importance weights after each step; a user who has left keeps the last weight."""
 
     users: int
     rows: int
@@ -65,7 +65,7 @@ class Diagnostics:
     largest: FloatArray
     """Largest weight of one user, [steps, prices]."""
     unlogged: FloatArray
-    """Mean probability that the policy gives to actions that were never logged, [prices]."""
+    """Mean probability of never-logged actions under the policy, [prices]."""
     clipped: FloatArray
     """Share of rows with a clipped ratio, [prices]."""
     certain: float
@@ -75,23 +75,23 @@ class Diagnostics:
 
     @property
     def effective_users(self) -> FloatArray:
-        """Effective sample size in users after each step (Kish), [steps, prices]."""
+        """Effective sample size (Kish) after each step, in users, [steps, prices]."""
         return np.divide(self.sums**2, self.squares, out=np.zeros_like(self.sums), where=self.squares > 0)
 
     @property
     def mean_weight(self) -> FloatArray:
-        """Mean weight after each step, [steps, prices]: 1 if the propensities are right and the behaviour policy could
-        have done whatever the policy does."""
+        """Mean weight after each step, [steps, prices]: 1 in expectation if propensities are right and overlap is
+        complete."""
         return self.sums / self.users
 
     @property
     def largest_share(self) -> FloatArray:
-        """Share of the total weight of one user, at the step where it is largest, [prices]."""
+        """Largest share of the total weight that one user has at any step, [prices]."""
         shares = np.divide(self.largest, self.sums, out=np.ones_like(self.sums), where=self.sums > 0)
         return np.asarray(shares.max(axis=0))
 
     def merge(self, other: Diagnostics) -> Diagnostics:
-        """The diagnostics of two batches of users as those of all."""
+        """Merge the diagnostics of two batches of users."""
         share = other.rows / (self.rows + other.rows)
         return Diagnostics(
             users=self.users + other.users,
@@ -160,7 +160,8 @@ class Diagnostics:
         if self.users < 2:
             return None
         spread = np.maximum(self.squares[:, price] / self.users - mean**2, 0.0)
-        # Marginalised ratios carry the error of one step's mean on to the next, which their own spread leaves out.
+        # With marginalised ratios, the error of one step's mean carries over to later steps, beyond the spread of their
+        # weights.
         errors = np.sqrt(np.cumsum(spread) / (self.users - 1))
         off = (np.abs(mean - 1) > _OFF_ERRORS * errors) & (np.abs(mean - 1) > _OFF_SHARE)
         if not off.any():
@@ -205,7 +206,7 @@ class Diagnostics:
 
 
 def diagnose(data: OffPolicyData) -> Diagnostics:
-    """Sums of the weights of the data after each step."""
+    """The sums of the importance weights after each step."""
     weights, ones = data.weights, np.ones(data.users)
     return Diagnostics(
         users=data.users,

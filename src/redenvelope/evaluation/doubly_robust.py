@@ -23,8 +23,8 @@ from redenvelope.merging import merged
 
 
 def doubly_robust(data: OffPolicyData, discount: float = 1.0) -> Terms:
-    """Sequential doubly robust: unbiased if the weights are right, whatever the baseline; close to the direct method
-    if the baseline is right. The weights are those of the data: products of ratios, or marginalised ratios."""
+    """Sequential doubly robust: unbiased if the weights are right, whatever the baseline; close to the direct method if
+    the baseline is right. The weights are those of the data: cumulative products of ratios, or marginalised ratios."""
     values, action_values = data.baseline()
     weights = data.weights
     first = data.positions[0][1]
@@ -44,7 +44,7 @@ def doubly_robust(data: OffPolicyData, discount: float = 1.0) -> Terms:
 
 
 def weighted_doubly_robust(data: OffPolicyData, discount: float = 1.0) -> Terms:
-    """Doubly robust with weights divided, step by step, by their mean: a little bias for much less variance.
+    """Doubly robust with weights divided, at each step, by their mean: a little bias for much less variance.
 
     Also known as self-normalised doubly robust.
     """
@@ -56,11 +56,11 @@ def weighted_doubly_robust(data: OffPolicyData, discount: float = 1.0) -> Terms:
         factor = discount**position
         weight = weights[position, users] if discount == 1 else weights[position, users] * factor
         for place, outcome in enumerate(data.outcomes):
-            # What follows a step is weighted, and normalised, with the weight of that step.
+            # What follows a step is weighted, and normalised, by that step's weight.
             if position:
                 following = values[place, rows] if discount == 1 else values[place, rows] * factor
                 numerators[place, position - 1, users] += weights[position - 1, users] * following
-            # A view of the numerators where all users are still there, so that nothing is copied.
+            # A view of the numerators if all users still have steps, so that nothing is copied.
             surprise = numerators[place, position, users]
             np.subtract(outcome[rows, None], action_values[place, rows], out=surprise)
             surprise *= weight
@@ -70,13 +70,13 @@ def weighted_doubly_robust(data: OffPolicyData, discount: float = 1.0) -> Terms:
     return Terms(plain, numerators, weights, np.ones((outcomes, data.steps, prices)))
 
 
-# Confidence of the interval within which a shorter return is not called biased (Thomas and Brunskill use 10 %).
+# Confidence of the interval within which a shorter return counts as unbiased (10 % in Thomas and Brunskill).
 _MAGIC_CONFIDENCE = 0.1
 
 
 class Magic(Estimator):
-    """Weighted doubly robust for the first steps and the baseline for the rest, blended over all numbers of first
-    steps so that squared bias plus variance is least."""
+    """MAGIC: weighted doubly robust for the first j steps and the baseline for the rest, averaged over j with the
+    weights that minimise squared bias plus variance."""
 
     name = "magic"
 
@@ -90,12 +90,12 @@ class Magic(Estimator):
 
 
 def magic_shares(moments: Moments) -> FloatArray:
-    """How much each step of a weighted doubly robust estimate should count, [outcomes, parts, prices]."""
+    """The share with which each step of a weighted doubly robust estimate counts, [outcomes, parts, prices]."""
     outcomes, parts, prices = moments.shares.shape
     shares = np.ones((outcomes, parts, prices))
     if moments.users < 2 or not parts:
         return shares
-    steps = np.tri(parts + 1, parts, -1)  # the return that uses the log for j steps adds up j parts
+    steps = np.tri(parts + 1, parts, -1)  # the return that uses the log for j steps is the sum of j parts
     margin = ndtri(0.5 + _MAGIC_CONFIDENCE / 2)
     for outcome in range(outcomes):
         for price in range(prices):
@@ -140,15 +140,15 @@ def _simplex_minimum(matrix: FloatArray) -> FloatArray:
     return np.asarray(found / found.sum())
 
 
-# A column whose spread is rounding next to the largest is left out, and so is one that depends on the others.
+# Columns are left out if their spread is rounding error next to the largest, or if they depend on others.
 _SPREAD_TOLERANCE, _RANK_TOLERANCE = 1e-10, 1e-12
 
 
 @dataclass(frozen=True)
 class MoreRobust(Estimator):
-    """More robust doubly robust: a bad baseline is scaled down to nothing and does no harm.
+    """More robust doubly robust: the baseline is scaled to minimise variance, so a bad one is scaled down to nothing.
 
-    The scales come from other users than those they are applied to, so the estimate stays unbiased.
+    The scales are learned on other users than those they are applied to, so the estimate stays unbiased.
     """
 
     folds: int = 5
@@ -156,7 +156,7 @@ class MoreRobust(Estimator):
     name: str = "more_robust"
 
     def prepare(self, users: Partitions, discount: float) -> Prepared:
-        """See Estimator: one pass gives the moments of what is scaled, by fold."""
+        """See Estimator; one pass sums the moments of the scaled columns, by fold."""
         folds = Folds(self.folds, self.seed)
         by_fold = users.reduce(lambda data: _moments_by_fold(data, folds, discount)).folds
         present = [moments for moments in by_fold if moments is not None]
@@ -172,14 +172,14 @@ class MoreRobust(Estimator):
 
 @dataclass(frozen=True, eq=False)
 class ScaledBaseline:
-    """Per-decision importance sampling plus the baseline's columns, scaled as learned from the other folds' users."""
+    """Per-decision importance sampling plus the baseline's columns, with scales learned on the users of other folds."""
 
     folds: Folds
     scales: FloatArray
     """[folds, outcomes, steps, prices]."""
 
     def terms(self, data: OffPolicyData, discount: float) -> Terms:
-        """What each user adds."""
+        """The terms of each user."""
         fold = self.folds.of(data.keys)
         plain = per_decision(data, discount).plain
         for outcome, columns in enumerate(_columns(data, discount)):
@@ -189,8 +189,8 @@ class ScaledBaseline:
 
 
 def _columns(data: OffPolicyData, discount: float) -> FloatArray:
-    """What the baseline adds to doubly robust at each step, [outcomes, steps, users, prices]: mean 0, whatever the
-    baseline, when the propensities are right."""
+    """The baseline's columns of doubly robust, one per step, [outcomes, steps, users, prices]; their mean is 0 for any
+    baseline if the propensities are right."""
     values, action_values = data.baseline()
     columns = np.zeros((len(data.outcomes), data.steps, data.users, data.prices))
     weights = data.weights
@@ -208,7 +208,7 @@ class _FoldMoments:
     folds: tuple[tuple[Moments, ...] | None, ...]
 
     def merge(self, other: _FoldMoments) -> _FoldMoments:
-        """The moments of two batches of users as those of all."""
+        """Merge the moments of two batches of users."""
         return _FoldMoments(
             tuple(
                 tuple(map(Moments.merge, one, two)) if one is not None and two is not None else one or two
@@ -227,12 +227,12 @@ def _moments_by_fold(data: OffPolicyData, folds: Folds, discount: float) -> _Fol
 
 
 def _least_variance(moments: Moments) -> FloatArray:
-    """The scales that minimise the variance of the first column plus the scaled others, [columns − 1, prices]."""
+    """Scales that minimise the variance of the first column plus the other columns scaled, [columns − 1, prices]."""
     products, outcome = moments.products[:, 1:, 1:], moments.products[:, 1:, 0]
     spread = np.sqrt(np.maximum(np.diagonal(products, axis1=1, axis2=2), 0.0))
     known = spread > _SPREAD_TOLERANCE * spread.max(axis=1, keepdims=True)
     inverse = np.divide(1.0, spread, out=np.zeros_like(spread), where=known)
-    # With all columns scaled to the same spread, roots near 0 belong to columns that depend on others.
+    # All columns are scaled to the same spread, so eigenvalues near 0 mean linear dependence.
     roots, vectors = np.linalg.eigh(inverse[:, :, None] * products * inverse[:, None, :])
     used = roots > _RANK_TOLERANCE * len(spread.T)
     along = np.einsum("pcr,pc->pr", vectors, inverse * outcome)

@@ -1,7 +1,7 @@
 """The estimator protocol: how an off-policy estimator is written, and where a new one goes.
 
-An off-policy estimator says what each logged user adds to the estimate of a policy's reward and costs (`Terms`). Value,
-standard error, bounds, merging over partitions and diagnostics come with it. The built-in ones:
+An off-policy estimator gives each logged user's contribution to the estimate of a policy's reward and costs (`Terms`).
+Value, standard error, bounds, merging over partitions and diagnostics follow from that. The built-in ones:
 
     importance_sampling.py   trajectory and per-decision importance sampling, plain and self-normalised; direct method
     doubly_robust.py         sequential doubly robust, weighted, MAGIC, more robust
@@ -30,10 +30,10 @@ from redenvelope.evaluation.partitions import Partitions
 
 
 class Estimator(Protocol):
-    """An off-policy estimator of what policies earn and cost.
+    """An off-policy estimator of the reward and costs of policies.
 
-    An estimator of your own needs a name and `prepare`; a class that inherits from here gets the usual rest. For
-    example, outcomes weighted by the ratio of their own step alone:
+    Your own estimator needs a name and `prepare`; inheriting from this class provides the rest. For example, outcomes
+    weighted by the ratio of their own step alone:
 
         class OwnStep(Estimator):
             name = "own_step"
@@ -51,48 +51,49 @@ class Estimator(Protocol):
     """
 
     name: str
-    """Its name in results."""
+    """The name in results."""
     caution: float = 1.0
-    """Factor on its standard errors, where they are known to be too small."""
+    """Factor on the standard errors, for an estimator whose errors are known to be too small."""
 
     def prepare(self, users: Partitions, discount: float) -> Prepared:
-        """Learn what is needed of all users, by sums over partitions that merge, in as many passes as it takes."""
+        """Learn what the estimator needs from all users, by mergeable sums over partitions, in any number of passes."""
         ...
 
     def shares(self, moments: Moments) -> FloatArray:
-        """How much each part of the estimate counts, given the moments of all users, [outcomes, parts, prices]."""
+        """The share with which each part of the estimate counts, given all users' moments, [outcomes, parts,
+        prices]."""
         return moments.shares
 
     def reasons(self, diagnostics: Diagnostics, price: int) -> tuple[Reason, ...]:
-        """The reasons against its estimates at one of the prices."""
+        """The reasons against the estimates at one of the prices."""
         return diagnostics.reasons(price)
 
 
 def products_of_ratios(data: OffPolicyData) -> OffPolicyData:
-    """The data unchanged: its weights are products of ratios."""
+    """The data unchanged: their weights are cumulative products of ratios."""
     return data
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """An estimator that has learned what it needs of all users: one more pass gives value and error.
+    """An estimator after learning from all users: one more pass gives value and standard error.
 
-    Estimators that are prepared to the same functions share their work.
+    Estimators that are prepared to the same functions share their passes.
     """
 
     terms: Callable[[OffPolicyData, float], Terms]
-    """Weighted data of some users, and the discount -> what each of them adds."""
+    """Weighted data of some users, and the discount -> each user's contribution."""
     weigh: Callable[[OffPolicyData], OffPolicyData] = products_of_ratios
     """Data of some users -> the same with the estimator's weights."""
 
 
 @dataclass(frozen=True)
 class OnePass(Estimator):
-    """An estimator that is a formula for what each user adds, and needs nothing of the others."""
+    """An estimator that is a formula for each user's contribution, and needs nothing of other users."""
 
     name: str
     terms: Callable[[OffPolicyData, float], Terms]
-    """Data and discount -> what each user adds."""
+    """Data and discount -> each user's contribution."""
 
     def prepare(self, users: Partitions, discount: float) -> Prepared:
         """See Estimator."""

@@ -1,7 +1,7 @@
-"""Off-policy evaluation: what estimators say of policies, from a log or from partitions of off-policy data.
+"""Off-policy evaluation of policies by any estimators, on a log or on partitions of off-policy data.
 
-Every estimate takes one path: partitions of users → sums → merged in order → value, error, bounds, diagnostics and the
-reasons against it. `ESTIMATORS` has the estimators by name. `agreement` and `choose_estimator` say which of two
+Every estimate takes one path: partitions of users → sums → merged in order → value, error, bounds, diagnostics and
+reasons against it. `ESTIMATORS` lists the estimators by name. `agreement` and `choose_estimator` say which of two
 estimates to rely on.
 """
 
@@ -51,15 +51,15 @@ _KNOWN: tuple[Estimator, ...] = (
 )
 
 ESTIMATORS: dict[str, Estimator] = {estimator.name: estimator for estimator in _KNOWN}
-"""Estimators by name; `Marginalised` also needs features with the data, and is made with its regression."""
+"""Estimators by name; `Marginalised`, which needs features with the data, is made with its regression instead."""
 
 Decide = Callable[[Log], tuple[NDArray[np.floating], NDArray[np.floating] | None]]
-"""A log -> probabilities [rows, prices, actions], and outcomes to go of every action, the policy followed afterwards,
-[outcomes, rows, prices, actions], or None."""
+"""A log -> probabilities [rows, prices, actions], and the outcomes to go of every action with the policy followed
+afterwards, [outcomes, rows, prices, actions], or None."""
 Featurise = Callable[[Log], NDArray[np.floating]]
-"""A log -> the features that ratios of states are regressed on, [rows, features]."""
+"""A log -> the features that state ratios are regressed on, [rows, features]."""
 
-# Trees and tables of all actions are large; what remains of them in the off-policy data is not.
+# Bounds the memory of trees and of arrays over all actions; the resulting off-policy data is small.
 _USERS_PER_BATCH = 2_048
 
 
@@ -73,14 +73,14 @@ def evaluate_log(
     users: int = _USERS_PER_BATCH,
     engine: Engine | None = None,
 ) -> dict[str, Evaluation]:
-    """Evaluations of a policy on a log, by the estimators' names; `decide` is called once, for `users` at a time."""
+    """Evaluate a policy on a log, by estimator name; `decide` is called once per batch of `users` users."""
     return evaluate_partitions(partitions_of(log, decide, features, users), estimators, discount, engine)
 
 
 def partitions_of(
     log: Log, decide: Decide, features: Featurise | None = None, users: int = _USERS_PER_BATCH
 ) -> list[OffPolicyData]:
-    """The off-policy data of a log, `users` at a time."""
+    """The off-policy data of a log, in parts of `users` users."""
     refuse_gaps(log)
     extent = Extent.of(log)
     return [
@@ -90,7 +90,7 @@ def partitions_of(
 
 
 def decide_by(policy: Policy, encode: Callable[[Log], NDArray[np.float32]], last_step: int) -> Decide:
-    """How a policy decides on logged rows: `encode` makes their states [rows, width]; `last_step` is the campaign's."""
+    """A policy's decisions in logged rows; `encode` makes the states [rows, width], `last_step` is the campaign's."""
 
     def decide(log: Log) -> tuple[NDArray[np.floating], None]:
         return policy.probabilities(encode(log), last_step - log.step + 1, log.eligible)[:, None], None
@@ -99,7 +99,7 @@ def decide_by(policy: Policy, encode: Callable[[Log], NDArray[np.float32]], last
 
 
 def evaluate(data: OffPolicyData, estimator: Estimator | str = "doubly_robust", discount: float = 1.0) -> Evaluation:
-    """What one estimator says of off-policy data that is a single partition."""
+    """Evaluate off-policy data that is a single partition by one estimator."""
     (found,) = evaluate_partitions([data], [estimator], discount).values()
     return found
 
@@ -110,11 +110,11 @@ def evaluate_partitions(
     discount: float = 1.0,
     engine: Engine | None = None,
 ) -> dict[str, Evaluation]:
-    """What each estimator says, by name, of the policies in the data: all outcomes and prices at once.
+    """Evaluate the policies in the data by each estimator, by name: all outcomes and prices at once.
 
-    Partitions consist of complete users; any number of them gives the same. They are a list, or are made again for
-    every pass: one pass for most estimators, more for those that first learn from all users, and one more for the
-    skewness of self-normalised estimates or for what each user adds.
+    Partitions consist of complete users; the result does not depend on their number. They are a list, or a function
+    that makes them again for every pass: one pass for most estimators, more for those that first learn from all users,
+    and one more for the skewness of self-normalised estimates or for users' influences.
     """
     if not 0 < discount <= 1:
         raise UsageError(f"discount must be above 0 and at most 1, not {discount}")
@@ -152,13 +152,13 @@ class _Sums(FieldwiseSums):
 
     outcome_names: tuple[str, ...] = field(metadata=SAME)
     keys: tuple[NDArray[np.uint64], ...]
-    """Of the users, batch by batch."""
+    """The users' keys, batch by batch."""
     moments: dict[Prepared, Moments]
     diagnostics: dict[Callable[[OffPolicyData], OffPolicyData], Diagnostics]
 
 
 def _sums(batch: OffPolicyData, prepared: tuple[Prepared, ...], discount: float) -> _Sums:
-    """The sums of a batch for all estimators, while it is in the cache."""
+    """The sums of a batch for all estimators, computed while the batch is in the cache."""
     weighed = {weigh: weigh(batch) for weigh in dict.fromkeys(item.weigh for item in prepared)}
     return _Sums(
         batch.outcome_names,
@@ -169,11 +169,11 @@ def _sums(batch: OffPolicyData, prepared: tuple[Prepared, ...], discount: float)
 
 
 def _terms(prepared: Prepared, discount: float) -> Callable[[OffPolicyData], Terms]:
-    """What each user adds, for another pass."""
+    """The function that gives each user's terms, for another pass."""
     return lambda batch: prepared.terms(prepared.weigh(batch), discount)
 
 
-# A standard error this small next to its value is the rounding of a sum, not a spread.
+# A standard error this small relative to its value is rounding error of a sum, not a spread.
 _ROUNDING = 1e-12
 _CONSTANT = "its interval has no width; check that the column varies in the log"
 _ONE_USER = Reason("one_user", Weight.REFUSAL, "one user has no spread, so there is no error; bring at least 2 users")
@@ -184,16 +184,16 @@ _NO_WEIGHT = Reason(
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What one estimator says of all outcomes and prices."""
+    """The evaluation of all outcomes and prices by one estimator."""
 
     estimator: Estimator
     outcome_names: tuple[str, ...]
     moments: Moments
     diagnostics: Diagnostics
     partitions: Partitions
-    """The data, for what takes another pass: the skewness of self-normalised estimates, and what each user adds."""
+    """The data, for results that need another pass: the skewness of self-normalised estimates, and influences."""
     terms: Callable[[OffPolicyData], Terms]
-    """What each user of a partition adds."""
+    """The terms of each user of a partition."""
 
     @property
     def users(self) -> int:
@@ -202,29 +202,29 @@ class Evaluation:
 
     @property
     def value(self) -> FloatArray:
-        """[outcomes, prices]."""
+        """Estimates, [outcomes, prices]."""
         return self.moments.value
 
     @property
     def standard_error(self) -> FloatArray:
-        """[outcomes, prices]."""
+        """Standard errors, [outcomes, prices]."""
         return self.moments.standard_error
 
     @cached_property
     def groups(self) -> GroupSums:
-        """Sums of terms by group of users: one pass."""
+        """Sums of terms by group of users; takes one pass."""
         return sums_by_group(self.partitions, self.terms, self.users)
 
     def influence(self) -> FloatArray:
-        """How far each user moves the estimates, [outcomes, users, prices], users in the order of the partitions: one
-        pass. Its mean is the value, its spread the error. Differences between prices or policies are paired by user;
-        a mixture of prices has the mixture of their influences."""
+        """Influence of each user on the estimates, [outcomes, users, prices], in the order of the partitions; takes one
+        pass. Its mean is the value, its spread gives the standard error. Differences between prices or policies are
+        paired by user, and a mixture of prices has the mixture of their influences."""
         parts = list(self.partitions.each(lambda batch: self.terms(batch).influence(self.moments)))
         return np.concatenate(parts, axis=1)
 
     def bounds(self, confidence: float = 0.95, side: Side = "both") -> Bounds:
         """Bounds of all outcomes and prices, corrected for skewness."""
-        # Only ratios of means need the groups, which take another pass.
+        # Only ratios of means need the sums by group, which take another pass.
         by_group = self.moments.parts and self.users > 1
         skewness = self.groups.skewness(self.moments) if by_group else self.moments.skewness
         return bounds(self.value, self.standard_error, skewness, confidence, side)
@@ -257,66 +257,66 @@ class Evaluation:
         return Estimate(estimate, lower, upper, error, self.estimator.name)
 
 
-# Agreement of estimators: whether two estimates of the same users differ by more than chance.
+# Agreement of estimators: whether two estimates from the same users differ by more than chance.
 #
-# Marginalised ratios know of the past what the state shows; products of ratios know all of it. Where the state is
-# complete, both estimate the same and differ by noise. Where it is not (a habit that no column shows, a cost that comes
-# late), the marginalised estimate is biased and the sequential one is not. Both are made of the same users, so most of
-# their noise is shared; the spread of what each user adds to their difference gives the error of the difference.
+# Marginalised ratios know of the past only what the state shows; products of ratios know all of it. If the state is
+# complete, both estimate the same and differ by noise. If it is not (a habit that no column shows, a cost that comes
+# late), the marginalised estimate is biased and the sequential one is not. Both use the same users, so most of their
+# noise is shared, and the spread of users' contributions to the difference gives its standard error.
 #
-# Over several steps the sequential estimate is noisy itself, and misses biases that matter. Ratios marginalised only
-# up to a few steps before (`Marginalised.window`) know part of the past at a fraction of the noise; effects of the past
-# that are regressed on logged rows without weights (`models.past_effects`) have the least noise of all.
+# Over several steps the sequential estimate is noisy, so it misses biases that matter. Ratios marginalised only up to a
+# few steps before (`Marginalised.window`) know part of the past with a fraction of the noise; effects of the past that
+# are regressed on logged rows without weights (`models.past_effects`) have the least noise of all.
 #
 # The rule: |z| above 3 is not noise. Chance exceeds that once in 370 times, and in any of eight comparisons at most
-# once in 46. Then the sequential estimate is used where its own overlap allows, and neither where it does not. A
-# difference that is smaller proves nothing, in either direction: so the certifying estimate is corrected by the effects
-# of the past as they are estimated, with their error in its bound (`fitting.certify`).
+# once in 46. The sequential estimate is then used if its own overlap allows, else neither is. A smaller difference
+# proves nothing in either direction, so the certifying estimate is corrected by the estimated effects of the past,
+# whose standard error enters its bound (`fitting.certify`).
 
 LARGEST_Z = 3.0
-"""Standard errors by which two estimates of the same users may differ by chance."""
+"""Standard errors by which two estimates from the same users may differ by chance."""
 
 _WINDOWS = (1, 2, 3)
 
-# A difference this small relative to the estimate changes no decision, however precisely it is known.
+# A difference this small relative to the estimate does not matter, however precisely it is known.
 _NEGLIGIBLE = 0.005
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """The difference between two estimates of one outcome, on the same users."""
+    """The difference between two estimates of one outcome from the same users."""
 
     outcome: str
     first: str
-    """The estimator that is checked."""
+    """Name of the estimator that is checked."""
     second: str
-    """The one that it is checked against."""
+    """Name of the estimator that it is checked against."""
     value: float
     """The first estimate."""
     difference: float
-    """The first less the second."""
+    """The first estimate minus the second."""
     standard_error: float
-    """Of the difference, from what each user adds to it."""
+    """Standard error of the difference, paired by user."""
     skewness: float
-    """Of the mean difference, γ/√n: rare, heavy weights skew it."""
+    """Skewness of the mean difference, γ/√n; rare, heavy weights cause it."""
     users: int
 
     @property
     def z(self) -> float:
-        """The difference in standard errors, corrected for skewness: where the few users with heavy weights happen to
-        be missing, the plain ratio looks larger than it is."""
+        """The difference in standard errors, corrected for skewness: if the few users with heavy weights happen to be
+        missing, the plain ratio looks larger than it is."""
         if self.standard_error > 0:
             return float(normal_score(self.difference / self.standard_error, self.skewness))
         return float(np.copysign(np.inf, self.difference)) if self.difference else 0.0
 
     @property
     def is_noise(self) -> bool:
-        """Whether the difference is explained by chance, or too small to matter."""
+        """Whether chance explains the difference, or it is too small to matter."""
         return abs(self.z) <= LARGEST_Z or abs(self.difference) <= _NEGLIGIBLE * abs(self.value)
 
     @property
     def is_safe(self) -> bool:
-        """Whether the first estimate errs, if it does, on the safe side: a cost too high, or a reward too low."""
+        """Whether a bias of the first estimate is on the safe side: a cost too high, or a reward too low."""
         return self.difference < 0 if self.outcome == "reward" else self.difference > 0
 
 
@@ -326,16 +326,16 @@ class EstimatorChoice:
 
     rely_on: Literal["first", "sequential", "neither"]
     agreements: tuple[Agreement, ...]
-    """Of every outcome with every estimate that the first was checked against."""
+    """For every outcome and every estimate that the first was checked against."""
     reasons: tuple[Reason, ...]
-    """Warnings where it is the sequential one, or the first on the safe side; a refusal where it is neither."""
+    """A warning if the sequential estimate is used, or the first on the safe side; a refusal if neither is."""
 
 
 def checking_estimators(checked: Marginalised, steps: int, knows_past: bool = False) -> tuple[Estimator, ...]:
     """The estimators that check a marginalised one in a campaign of `steps` steps; the last is the sequential one.
 
-    Evaluate them in one call with the estimate itself. `knows_past` where the data include what happened before, which
-    adds the least noise. A window of all steps would be the sequential estimator again.
+    Evaluate them in one call with the estimate itself. Set `knows_past` if the data include the past, which adds the
+    least noise. A window of all steps would be the sequential estimator again.
     """
     shorter = [checked.looking_back(window) for window in _WINDOWS if checked.window < window < steps - 1]
     past = (replace(checked, knows_past=True, name="marginalised, past known"),) if knows_past else ()
@@ -343,7 +343,7 @@ def checking_estimators(checked: Marginalised, steps: int, knows_past: bool = Fa
 
 
 def paired_agreement(first: ArrayLike, second: ArrayLike, outcome: str, names: tuple[str, str]) -> Agreement:
-    """The agreement of two estimates of one policy from what each user adds to them, both [users], in one order."""
+    """The agreement of two estimates of one policy from users' influences on each, both [users], in one order."""
     one, other = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     if one.shape != other.shape or one.ndim != 1:
         raise UsageError(f"estimates are paired by user: pass two arrays [users], not {one.shape} and {other.shape}")
@@ -354,7 +354,7 @@ def paired_agreement(first: ArrayLike, second: ArrayLike, outcome: str, names: t
 
 
 def agreement(first: Evaluation, second: Evaluation) -> tuple[tuple[Agreement, ...], ...]:
-    """The agreement of two evaluations of one call, for every outcome and price, [outcomes][prices]: two passes."""
+    """The agreement of two evaluations from one call, for each outcome and price, [outcomes][prices]; two passes."""
     one, other = first.influence(), second.influence()
     if one.shape != other.shape:
         raise UsageError(f"evaluations must have the same users and prices, not {one.shape} and {other.shape}")
@@ -371,9 +371,9 @@ def agreement(first: Evaluation, second: Evaluation) -> tuple[tuple[Agreement, .
 
 
 def choose_estimator(agreements: Sequence[Agreement], sequential: Sequence[Reason]) -> EstimatorChoice:
-    """Which estimate to rely on at one price: the first, unless it differs from any other by more than noise.
+    """Which estimate to rely on at one price: the first, unless it differs from another one by more than noise.
 
-    `agreements` are those of all outcomes with all estimates that check the first; `sequential` are the reasons against
+    `agreements` compare the first with every checking estimate, for all outcomes; `sequential` are the reasons against
     the sequential estimate itself (`Evaluation.reasons`).
     """
     found = tuple(agreements)

@@ -1,7 +1,7 @@
 """Importance sampling and the direct method.
 
-Importance sampling weights logged outcomes by how much likelier the policy makes what led to them; the direct method
-takes the baseline as it is.
+Importance sampling weights logged outcomes by how much likelier the policy makes the actions that led to them; the
+direct method uses the baseline's prediction alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from redenvelope.evaluation.partitions import Partitions
 
 
 def trajectory(data: OffPolicyData, discount: float = 1.0) -> Terms:
-    """Each user's total, weighted by the ratio of the complete trajectory."""
+    """Trajectory importance sampling: each user's total, weighted by the ratio of the complete trajectory."""
     totals, weight = _totals(data, discount)
     return Terms.mean(totals * weight)
 
@@ -35,7 +35,7 @@ def self_normalised_trajectory(data: OffPolicyData, discount: float = 1.0) -> Te
 
 
 def per_decision(data: OffPolicyData, discount: float = 1.0) -> Terms:
-    """Each outcome, weighted by the ratio of the trajectory up to it: later choices do not matter to it."""
+    """Per-decision importance sampling: each outcome is weighted by the cumulative ratio up to its step."""
     weights = data.weights
     plain = weights[0] * data.outcomes[:, data.positions[0][1], None]
     for position, (users, rows) in enumerate(data.positions[1:], start=1):
@@ -47,10 +47,10 @@ def per_decision(data: OffPolicyData, discount: float = 1.0) -> Terms:
 
 
 def self_normalised_per_decision(data: OffPolicyData, discount: float = 1.0) -> Terms:
-    """As `per_decision`, divided step by step by the mean weight.
+    """As `per_decision`, divided at each step by the mean weight.
 
-    A user who has left keeps the last weight: users leave under the policy too, and it is the weights of all users,
-    not of those still there, that have mean 1.
+    A user who has left keeps the last weight: users leave under the policy too, and the weights with mean 1 are those
+    of all users, not of those still in the campaign.
     """
     outcomes, prices = len(data.outcomes), data.prices
     numerators = empty_parts(data)
@@ -67,14 +67,14 @@ def self_normalised_per_decision(data: OffPolicyData, discount: float = 1.0) -> 
 
 
 def empty_parts(data: OffPolicyData) -> FloatArray:
-    """Numerators to be filled step by step, [outcomes, steps, users, prices]; zero for users who have left."""
+    """An array of numerators to fill step by step, [outcomes, steps, users, prices]; zero for users who have left."""
     shape = (len(data.outcomes), data.steps, data.users, data.prices)
     is_filled = int(data.lengths.min()) == data.steps
     return np.empty(shape) if is_filled else np.zeros(shape)
 
 
 def _totals(data: OffPolicyData, discount: float) -> tuple[FloatArray, FloatArray]:
-    """Discounted totals [outcomes, users, 1] and the weights of complete trajectories [users, prices]."""
+    """Discounted totals [outcomes, users, 1], and the weights of complete trajectories [users, prices]."""
     totals = np.array(data.outcomes[:, data.positions[0][1]])
     for position, (users, rows) in enumerate(data.positions[1:], start=1):
         later = data.outcomes[:, rows]
@@ -90,7 +90,7 @@ _BELIEVED = Reason(
 
 
 class Direct(Estimator):
-    """The direct method: it uses no weights, so none of their diagnostics apply."""
+    """The direct method; it uses no weights, so their diagnostics do not apply."""
 
     name = "direct"
 
@@ -106,7 +106,7 @@ class Direct(Estimator):
 def direct(data: OffPolicyData, discount: float = 1.0) -> Terms:
     """The direct method: the baseline of the first state.
 
-    Its error is that of the baseline, which no interval includes. The discount is in the baseline already.
+    Its error is the baseline's, which no interval includes. The baseline already contains the discount.
     """
     values, _ = data.baseline()
     return Terms.mean(values[:, data.positions[0][1]].astype(np.float64, copy=False))

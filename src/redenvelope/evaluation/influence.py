@@ -1,7 +1,8 @@
-"""Influence: what each user adds to an estimate (terms), and the sums of it that give value, error and skewness.
+"""Influence: each user's contribution to an estimate (terms), and its sums, which give value, error and skewness.
 
-`Moments` serve one price or many. `GroupSums` keep more: they give the skewness of ratios of means. `NeighbourSums`
-give bounds at each price of a ladder, and of mixtures of two neighbours. All of them merge over partitions.
+`Moments` serve estimates at any number of prices. `GroupSums` also give the skewness of ratios of means.
+`NeighbourSums` give bounds at each price of a ladder, and for mixtures of two neighbours. Moments and group sums merge
+over partitions.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from redenvelope.evaluation.partitions import Partitions
 from redenvelope.merging import FieldwiseSums
 from redenvelope.randomness import fold, fraction
 
-# Numbers in one block of columns: they stay in a second-level cache.
+# Block size for columns, so that they stay in the second-level cache.
 _BLOCK_NUMBERS = 2**17
-# Up to this number of columns, products one by one are faster than a product of matrices.
+# Up to this number of columns, products of pairs are faster than one matrix product.
 _FEW_COLUMNS = 6
 
 
@@ -33,8 +34,8 @@ class Terms:
 
         value = mean(plain) + Σ over parts of mean(numerators) / mean(weights)
 
-    Estimators that are plain means have no parts; self-normalised ones have one part per step. A part may count only
-    by a share, which is how estimates are blended.
+    Estimators that are plain means have no parts; self-normalised ones have one part per step. A part may count with a
+    share, which is how estimates are blended.
     """
 
     plain: FloatArray
@@ -42,9 +43,9 @@ class Terms:
     numerators: FloatArray
     """[outcomes, parts, users, prices]."""
     weights: FloatArray
-    """[parts, users, prices]: 1 on average, when the propensities are right."""
+    """[parts, users, prices]; their mean is 1 in expectation if the propensities are right."""
     shares: FloatArray
-    """How much each part counts, [outcomes, parts, prices]."""
+    """The share with which each part counts, [outcomes, parts, prices]."""
 
     @classmethod
     def mean(cls, plain: FloatArray) -> Terms:
@@ -64,14 +65,14 @@ class Terms:
         return int(self.weights.shape[0])
 
     def stacked(self) -> FloatArray:
-        """Plain terms, numerators and weights below each other: [columns, users, prices]."""
+        """Plain terms, numerators and weights stacked, [columns, users, prices]."""
         if not self.parts:
             return self.plain
         _, users, prices = self.plain.shape
         return np.concatenate([self.plain, self.numerators.reshape(-1, users, prices), self.weights])
 
     def _fill(self, columns: FloatArray, users: slice, shift: FloatArray) -> None:
-        """Put the columns of some users, less a shift [columns, prices], into [columns, users, prices]: in one pass."""
+        """Write the columns of some users minus a shift [columns, prices] to `columns`, [columns, users, prices]."""
         outcomes, parts = len(self.plain), self.parts
         less = shift[:, None]
         np.subtract(self.plain[:, users], less[:outcomes], out=columns[:outcomes])
@@ -82,12 +83,12 @@ class Terms:
 
     @cached_property
     def moments(self) -> Moments:
-        """The sums of the terms that value and error need."""
+        """The moments of the terms, from which value and error follow."""
         outcomes, users, prices = self.plain.shape
         count = outcomes * (1 + self.parts) + self.parts
         block = min(users, max(64, _BLOCK_NUMBERS // (prices * count)))
         room = np.empty((count, block, prices))
-        # Money is far from zero: without a shift, the squares of its mean would swamp those of its spread.
+        # Amounts are far from zero: without a shift, the squares of their mean would swamp those of their spread.
         few = min(users, 64)
         self._fill(room[:, :few], slice(0, few), np.zeros((count, prices)))
         shift = room[:, :few].mean(axis=1)
@@ -101,16 +102,15 @@ class Terms:
             if not self.parts:
                 cubes += np.einsum("oup,oup,oup->op", columns, columns, columns)
         if not self.parts:
-            # From cubes about the shift to cubes about the mean.
+            # Convert cubes about the shift to cubes about the mean.
             squares, away = np.diagonal(products, axis1=1, axis2=2).T, sums / users
             cubes += 2 * users * away**3 - 3 * away * squares
         products -= sums.T[:, :, None] * sums.T[:, None, :] / users
         return Moments(users, shift + sums / users, products, cubes, self.shares)
 
     def influence(self, moments: Moments) -> FloatArray:
-        """How far each user moves an estimate with the moments of all users, [outcomes, users, prices]: its mean is
-        the value, its spread the standard error. Differences between prices (or policies) of the same users are
-        paired."""
+        """Influence of each user on an estimate with the moments of all users, [outcomes, users, prices]: its mean is
+        the value, its spread gives the standard error. Differences between prices (or policies) are paired by user."""
         result = self.plain.copy()
         for outcome in range(len(result)):
             for part in range(self.parts):
@@ -122,17 +122,17 @@ class Terms:
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Counts, means and centred products of terms: they merge over batches of users."""
+    """Counts, means and centred products of terms; they merge over batches of users."""
 
     users: int
     means: FloatArray
-    """[columns, prices]; columns are plain terms, numerators, weights."""
+    """[columns, prices]; the columns are plain terms, numerators, weights."""
     products: FloatArray
     """Sums over users of products of centred columns, [prices, columns, columns]."""
     cubes: FloatArray
-    """Sums over users of cubed, centred plain terms, [outcomes, prices]; 0 and without meaning if there are parts."""
+    """Sums over users of cubed, centred plain terms, [outcomes, prices]; undefined if there are parts."""
     shares: FloatArray
-    """How much each part counts, [outcomes, parts, prices]."""
+    """The share with which each part counts, [outcomes, parts, prices]."""
 
     @property
     def outcomes(self) -> int:
@@ -146,12 +146,12 @@ class Moments:
 
     @property
     def mean_weights(self) -> FloatArray:
-        """[parts, prices]."""
+        """Mean weights, [parts, prices]."""
         return self.means[self.outcomes * (1 + self.parts) :]
 
     @cached_property
     def ratios(self) -> FloatArray:
-        """Mean numerators over mean weights, [outcomes, parts, prices]; not a number where no weight is left."""
+        """Mean numerators over mean weights, [outcomes, parts, prices]; NaN where no weight is left."""
         numerators = self.means[self.outcomes : self.outcomes * (1 + self.parts)].reshape(self.shares.shape)
         return safe_ratio(numerators, self.mean_weights)
 
@@ -162,7 +162,7 @@ class Moments:
 
     @cached_property
     def covariance(self) -> FloatArray:
-        """Covariance of the estimates of outcomes, [prices, outcomes, outcomes]; infinite with one user."""
+        """Covariance of the outcomes' estimates, [prices, outcomes, outcomes]; infinite with one user."""
         gradient = self._gradient()
         spread = gradient @ self.products @ gradient.transpose(0, 2, 1)
         if self.users < 2:
@@ -171,13 +171,13 @@ class Moments:
 
     @cached_property
     def standard_error(self) -> FloatArray:
-        """[outcomes, prices]."""
+        """Standard errors of the estimates, [outcomes, prices]."""
         variances = np.diagonal(self.covariance, axis1=1, axis2=2).T
         return np.sqrt(np.maximum(variances, 0.0))
 
     @property
     def skewness(self) -> FloatArray:
-        """Of the estimates (γ/√n), [outcomes, prices]; without meaning if there are parts."""
+        """Skewness of the estimates (γ/√n), [outcomes, prices]; undefined if there are parts."""
         return skewness_of_mean(self._squares, self.cubes)
 
     @property
@@ -186,7 +186,7 @@ class Moments:
         return np.diagonal(self.products, axis1=1, axis2=2).T[: self.outcomes]
 
     def merge(self, other: Moments) -> Moments:
-        """The moments of two batches of users as those of all (Chan, Golub and LeVeque)."""
+        """Merge the moments of two batches of users (Chan, Golub and LeVeque)."""
         if self.means.shape != other.means.shape:
             raise UsageError("only moments of the same estimator, outcomes, steps and prices can be merged")
         users = self.users + other.users
@@ -204,14 +204,14 @@ class Moments:
         )
 
     def widened(self, factor: float | FloatArray) -> Moments:
-        """The same means with all deviations from them multiplied by a factor; one factor, or one for each price."""
+        """The same means with all deviations from them multiplied by a factor, or by one factor per price."""
         each = np.broadcast_to(np.asarray(factor, dtype=np.float64), self.products.shape[:1])
         if (each == 1).all():
             return self
         return replace(self, products=self.products * each[:, None, None] ** 2, cubes=self.cubes * each**3)
 
     def _gradient(self) -> FloatArray:
-        """How the estimates move with the means of the columns, [prices, outcomes, columns]."""
+        """Gradient of the estimates with respect to the means of the columns, [prices, outcomes, columns]."""
         outcomes, parts, prices = self.shares.shape
         gradient = np.zeros((prices, outcomes, self.means.shape[0]))
         slopes = safe_ratio(self.shares, self.mean_weights)
@@ -224,7 +224,7 @@ class Moments:
 
 
 def safe_ratio(numerators: FloatArray, weights: FloatArray) -> FloatArray:
-    """Numerators over weights, not a number where a weight is 0: no logged user represents the policy."""
+    """Numerators over weights; NaN where a weight is 0, because no logged user represents the policy."""
     result = np.full(np.broadcast_shapes(numerators.shape, weights.shape), np.nan)
     np.divide(numerators, weights, out=result, where=weights > 0)
     return result
@@ -245,12 +245,12 @@ def _products(columns: FloatArray) -> FloatArray:
 
 # Sums by group of users.
 #
-# The skewness of a ratio of means is known only when all users are: then the influence of groups of users gives it.
-# Users fall into groups by their keys. Groups are not equally large; but what a group differs by from its share of the
-# mean has the variance and the skewness of as many users, in expectation.
+# The influences behind the skewness of a ratio of means depend on the means of all users, so they take a second pass
+# over users, or sums by group. Users are hashed into groups. Groups differ in size, but a group's deviation from its
+# share of the mean has, in expectation, the variance and the skewness of as many users.
 
 GROUPS = 2048
-"""Number of groups: their spread gives the standard error to within 2 %."""
+"""Number of groups; the spread of so many gives the standard error to within 2 %."""
 _STREAM, _SEED = "bootstrap group", 0
 
 
@@ -259,29 +259,29 @@ class GroupSums(FieldwiseSums):
     """Sums of terms by group of users."""
 
     sizes: FloatArray
-    """Users in each group, [groups]."""
+    """Number of users in each group, [groups]."""
     sums: FloatArray
-    """[groups, columns, prices]; columns are plain terms, numerators, weights."""
+    """[groups, columns, prices]; the columns are plain terms, numerators, weights."""
 
     def skewness(self, moments: Moments) -> FloatArray:
-        """The skewness of estimates (γ/√n) with the moments of all users, [outcomes, prices]."""
+        """Skewness (γ/√n) of estimates with the moments of all users, [outcomes, prices]."""
         influence = group_influence(self, moments)
         return skewness_of_mean((influence**2).sum(axis=0), (influence**3).sum(axis=0))
 
 
 def sums_by_group(partitions: Partitions, terms: Callable[[OffPolicyData], Terms], users: int) -> GroupSums:
-    """Sums of the terms of all users by group, in one pass; if there are few, each user is a group."""
+    """Sum the terms of all users by group in one pass; if there are few users, each is a group."""
     if users > GROUPS:
         return partitions.reduce_parts(lambda part: _hashed(part, terms))
     parts = list(partitions.each(lambda batch: (batch.keys, terms(batch).stacked())))
-    # Ordered by the users' own keys, so that the split into partitions changes nothing.
+    # Ordered by a hash of the users' keys, so that the result does not depend on the partition.
     order = np.argsort(fraction(np.concatenate([keys for keys, _ in parts]), _STREAM, _SEED), kind="stable")
     columns = np.concatenate([columns for _, columns in parts], axis=1)
     return GroupSums(np.ones(users), np.moveaxis(columns, 1, 0)[order])
 
 
 def group_sums(terms: Terms, groups: NDArray[np.int64], count: int) -> GroupSums:
-    """Sums by group [users] of `count` groups."""
+    """Sum terms by group, given the group of each user [users], one of `count`."""
     columns = len(terms.plain) * (1 + terms.parts) + terms.parts
     result = GroupSums(np.zeros(count), np.zeros((count, columns, terms.plain.shape[2])))
     _add(result, terms, groups)
@@ -289,7 +289,7 @@ def group_sums(terms: Terms, groups: NDArray[np.int64], count: int) -> GroupSums
 
 
 def group_influence(groups: GroupSums, moments: Moments) -> FloatArray:
-    """How far each group moves the estimates, [groups, outcomes, prices]; sums to 0."""
+    """Influence of each group on the estimates, [groups, outcomes, prices]; sums to 0."""
     outcomes, parts, prices = moments.shares.shape
     centred = groups.sums - groups.sizes[:, None, None] * moments.means
     result = centred[:, :outcomes].copy()
@@ -301,7 +301,7 @@ def group_influence(groups: GroupSums, moments: Moments) -> FloatArray:
 
 
 def _hashed(part: OffPolicyData, terms: Callable[[OffPolicyData], Terms]) -> GroupSums:
-    """Sums of one partition, batch after batch in the same array: it is large next to a batch."""
+    """The sums of one partition; batches are added to the same array, which is large compared with a batch."""
     batches = part.in_batches
     first = next(batches)
     sums = group_sums(terms(first), fold(first.keys, GROUPS, _STREAM, _SEED), GROUPS)
@@ -311,7 +311,7 @@ def _hashed(part: OffPolicyData, terms: Callable[[OffPolicyData], Terms]) -> Gro
 
 
 def _add(sums: GroupSums, terms: Terms, groups: NDArray[np.int64]) -> None:
-    """Add the terms of users, whose groups are [users], to sums that are being built."""
+    """Add users' terms to sums in place, given the users' groups [users]."""
     order = np.argsort(groups, kind="stable")
     found, starts, sizes = np.unique(groups[order], return_index=True, return_counts=True)
     sums.sizes[found] += sizes
@@ -324,23 +324,23 @@ def _add(sums: GroupSums, terms: Terms, groups: NDArray[np.int64]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class NeighbourSums:
-    """Sums of what users add to estimates at neighbouring prices; deviations are what a user adds less the mean."""
+    """Moments of users' influences at neighbouring prices; deviations are influences minus their mean."""
 
     users: int
     means: FloatArray
     """[outcomes, prices]"""
     squares: FloatArray
-    """Of deviations, [outcomes, prices]."""
+    """Mean squared deviation, [outcomes, prices]."""
     cubes: FloatArray
-    """[outcomes, prices]"""
+    """Mean cubed deviation, [outcomes, prices]."""
     products: FloatArray
-    """Of deviations at a price, d, and at the next one, e: d·e, d²·e and d·e², [3, outcomes, prices − 1]."""
+    """Means of d·e, d²·e and d·e² for deviations d at a price and e at the next one, [3, outcomes, prices − 1]."""
 
 
 def neighbour_sums(added: FloatArray, block: int = 4_096) -> NeighbourSums:
-    """Of what users add to estimates, [outcomes, users, prices], the prices in their order.
+    """The moments of influences [outcomes, users, prices], with the prices in order.
 
-    The deviations of a block of users stay in the processor's cache.
+    Users are processed in blocks whose deviations stay in the processor's cache.
     """
     outcomes, users, prices = added.shape
     means = added.mean(axis=1)

@@ -1,11 +1,11 @@
 """Importance weights over groups of items, for logs with many actions.
 
-With hundreds of items, the weight of a single item is nearly always zero and sometimes huge. Items that are predicted
-to cost and earn about the same for a user are exchangeable for the estimate, because the baseline accounts for what
-little they differ by. So the ratio of an item is replaced by that of its group, π(group | s) / p(group | s) (Saito and
-Joachims 2022; with a baseline, Saito, Ren and Joachims 2023), times a factor for each item, step and member of the
-policy that makes weighted users get each item as often as under the policy. It corrects for items that are better or
-worse than predicted; a bias remains where users differ within a group in ways that the predictions miss.
+With hundreds of items, the weight of a single item is nearly always zero and sometimes huge. Items whose predicted cost
+and reward are about equal, given the user, are exchangeable for the estimate, because the baseline accounts for small
+differences. So an item's ratio is replaced by its group's, π(group | s) / p(group | s) (Saito and Joachims 2022; with a
+baseline, Saito, Ren and Joachims 2023), times a factor per item, step and member of the policy, chosen so that weighted
+users get each item as often as under the policy. The factor corrects for items that are better or worse than predicted;
+a bias remains if users differ within a group in ways that the predictions miss.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from redenvelope.log.log import Log
 from redenvelope.log.propensity import fit_assignment
 
 FEWEST_ITEMS = 24
-"""With fewer actions, weights are of single actions."""
+"""With fewer actions, weights are over single actions."""
 
 _BY_COST, _BY_REWARD = 4, 4
-"""Groups by predicted cost, and of each of these by predicted reward, about equally likely in the log."""
-_SAME = 1e-6  # relative difference of propensities that are the same number, rounded
-_UNLOGGED = 0.02  # probability of a step that may be missing from a table, because its items were never logged
+"""Number of groups by predicted cost, and within each by predicted reward, about equally likely in the log."""
+_SAME = 1e-6  # largest relative difference between propensities that are equal up to rounding
+_UNLOGGED = 0.02  # probability that may be missing at a step, because some of its items were never logged
 
 Behaviour = Callable[[Log], FloatArray]
-"""Logged rows -> the behaviour policy's probability of every action, [rows, actions]."""
+"""Logged rows -> probability of every action under the behaviour policy, [rows, actions]."""
 
 
 def behaviour_of(log: Log) -> Behaviour | None:
-    """The behaviour policy of a log; None where some actions were not eligible, which the propensities do not tell.
+    """The behaviour policy of a log; None if some actions were not eligible, which propensities do not show.
 
-    Where propensities depend on nothing but the step, they are known of every action. Else they are those of a
-    multinomial logistic model, learned from other users, given the logged propensity of the logged action.
+    If propensities depend only on the step, they are known for every action. Otherwise a multinomial logistic model,
+    learned from other users, is scaled to match the logged propensity of the logged action.
     """
     if log.eligible is not None:
         return None
@@ -49,7 +49,7 @@ def behaviour_of(log: Log) -> Behaviour | None:
 
 
 def _table(log: Log) -> FloatArray | None:
-    """Probability of each action at each step, [steps, actions]; None where it varies within a step."""
+    """Probability of each action at each step, [steps, actions]; None if it varies within a step."""
     shape = int(log.step.max()) + 1, len(log.catalogue)
     low, high = np.full(shape, np.inf), np.zeros(shape)
     np.minimum.at(low, (log.step, log.action), log.propensity)
@@ -61,7 +61,7 @@ def _table(log: Log) -> FloatArray | None:
 
 
 def _with_logged(probabilities: FloatArray, log: Log) -> FloatArray:
-    """Probabilities [rows, actions] of which those of logged actions are known; the others share what is left."""
+    """Scale probabilities [rows, actions] so that logged actions have their logged propensity."""
     rows = np.arange(len(log))
     others = np.maximum(1 - probabilities[rows, log.action], _SAME)
     probabilities *= ((1 - log.propensity) / others)[:, None]
@@ -70,7 +70,7 @@ def _with_logged(probabilities: FloatArray, log: Log) -> FloatArray:
 
 
 def grouped(likely: FloatArray, outcomes: FloatArray) -> NDArray[np.intp]:
-    """The group of every item of every row, [rows, actions], from its probability in the log [rows, actions] and its
+    """The group of every item in every row, [rows, actions], from its probability in the log [rows, actions] and its
     predicted reward and costs [outcomes, rows, actions]."""
     size = np.abs(outcomes[1:]).mean(axis=(1, 2), keepdims=True)
     cost = np.divide(outcomes[1:], size, out=np.zeros_like(outcomes[1:]), where=size > 0).sum(axis=0)
@@ -79,8 +79,8 @@ def grouped(likely: FloatArray, outcomes: FloatArray) -> NDArray[np.intp]:
 
 
 def _shares(likely: FloatArray, within: NDArray[np.intp], value: FloatArray, count: int) -> NDArray[np.intp]:
-    """Items by rising value, divided into `count` groups about as likely as each other, within groups [rows, actions]
-    that are there already."""
+    """Divide items, sorted by value, into `count` groups of about equal probability, within existing groups [rows,
+    actions]."""
     order = np.lexsort((value, within), axis=1)
     ordered, own = np.take_along_axis(likely, order, 1), np.take_along_axis(within, order, 1)
     sums = np.stack([(likely * (within == group)).sum(axis=1) for group in range(int(within.max()) + 1)], axis=1)
@@ -94,18 +94,18 @@ def _shares(likely: FloatArray, within: NDArray[np.intp], value: FloatArray, cou
 
 @dataclass(frozen=True, eq=False)
 class GroupedRows:
-    """Ratios over groups at the rows of some users, and sums from which the factors of items follow."""
+    """Ratios over groups in the rows of some users, and sums from which the items' factors follow."""
 
     ratio: Table
-    """Of the group of the logged item, [rows, prices]."""
+    """Ratio of the group of the logged item, [rows, prices]."""
     stratum: NDArray[np.intp]
-    """Which step of which member's users a row is, [rows]."""
+    """Combination of member and step of each row, [rows]."""
     action: NDArray[np.integer]
     """[rows]"""
     planned: FloatArray
-    """Summed probability of each item under the policy, [strata, prices, actions]."""
+    """Sum of each item's probability under the policy, [strata, prices, actions]."""
     weighted: FloatArray
-    """The same as logged and weighted by ratios over groups, [strata, prices, actions]."""
+    """Sum of each item's probability in the log, weighted by ratios over groups, [strata, prices, actions]."""
 
     @classmethod
     def of(
@@ -118,8 +118,8 @@ class GroupedRows:
         member: NDArray[np.integer] | int = 0,
         members: int = 1,
     ) -> GroupedRows:
-        """Of a policy's probabilities [rows, prices, actions], `member` [rows] being the member of the policy that
-        decides; `likely` and `outcomes` as in `grouped`."""
+        """From a policy's probabilities [rows, prices, actions] and the member of the policy that decides, [rows];
+        `likely` and `outcomes` are as in `grouped`."""
         groups = grouped(likely, outcomes)
         in_group = np.zeros((*groups.shape, _BY_COST * _BY_REWARD), np.float32)
         np.put_along_axis(in_group, groups[:, :, None], 1.0, 2)
@@ -139,7 +139,7 @@ class GroupedRows:
 
 
 def with_group_ratios(parts: Iterable[OffPolicyData], rows: Iterable[GroupedRows]) -> tuple[OffPolicyData, ...]:
-    """The data of all users with ratios over groups beside those of items; `rows` are those of each part."""
+    """Add ratios over groups to the data of all users; `rows` has one entry per part."""
     rows = list(rows)
     planned, weighted = sum(each.planned for each in rows), sum(each.weighted for each in rows)
     factor = np.divide(planned, weighted, out=np.zeros_like(planned), where=weighted > 0)

@@ -1,11 +1,11 @@
 """Marginalised ratios, and doubly robust with them: how much likelier the policy meets a state, whatever led there.
 
-Products of ratios grow with every step; the ratio of a state's probabilities does not. Where users meet the same
-states, this is the estimate with the least variance (double reinforcement learning, Kallus and Uehara).
+The variance of cumulative products of ratios grows with every step; the ratio of state probabilities does not. If users
+meet the same states, this estimate has the least variance (double reinforcement learning, Kallus and Uehara).
 
-The ratio of a state is the mean weight with which users arrive there: a regression on states, step after step, each
-learned from the users of other folds. A regression bounded below does not keep the mean of its targets, and over the
-steps the errors multiply; so its predictions are scaled to the mean of the weights over the users it was learned from.
+A state's ratio is the mean weight with which users arrive there: a regression of weights on states, step after step,
+cross-fitted over folds of users. A regression bounded below does not keep the mean of its targets, and these errors
+would multiply over steps, so its predictions are scaled to the mean weight of the users it was learned from.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ Features = NDArray[np.floating]
 
 
 class Arriving(NamedTuple):
-    """Users of one fold who arrive at a step."""
+    """The users of one fold who arrive at a step."""
 
     features: Features
-    """Of the states they arrive in, [n, features]."""
+    """Features of the states they arrive in, [n, features]."""
     weights: FloatArray
-    """By what each other fold has learned so far, [folds − 1, n, prices]; [n, prices] where that is the same. A fold
-    does not learn from its own users."""
+    """Arrival weights by the regressions of each other fold so far, [folds − 1, n, prices]; [n, prices] if all are
+    equal. A fold does not learn from its own users."""
     blocks: tuple[int, ...] = ()
-    """Widths of nested sets of leading features to choose from, rising; none is all of them."""
+    """Ascending widths of nested sets of leading features to choose from; if empty, all are used."""
 
 
 class Fitted(Protocol):
-    """A regression for each fold, learned from the users of all others; ratios are NaN where nothing is known."""
+    """A regression per fold, learned from the users of all other folds; ratios are NaN where nothing is known."""
 
     @property
     def knows_all(self) -> bool:
-        """Whether it has a ratio for every state."""
+        """Whether every state has a ratio."""
         ...
 
     def by_own(self, features: Features, fold: int) -> FloatArray:
@@ -55,20 +55,20 @@ class Fitted(Protocol):
         ...
 
     def by_others(self, features: Features, fold: int) -> FloatArray:
-        """Ratios by the regressions of all folds but one, [n, features] -> [folds − 1, n, prices]."""
+        """Ratios by the regressions of all other folds, [n, features] -> [folds − 1, n, prices]."""
         ...
 
 
 class RegressionSums(Mergeable, Protocol):
-    """All that a regression needs to know of users, as sums that merge."""
+    """The mergeable sums over users that a regression needs."""
 
     def fit(self) -> Fitted:
-        """Learn from the sums of all users."""
+        """Fit the regression to the sums of all users."""
         ...
 
 
 class Regression(Protocol):
-    """How arrival weights are regressed on states."""
+    """A regression of arrival weights on states."""
 
     def sums(self, arriving: Sequence[Arriving]) -> RegressionSums:
         """Sums over the users of each fold, [folds]."""
@@ -76,17 +76,16 @@ class Regression(Protocol):
 
 
 def others(folds: int, fold: int) -> NDArray[np.int64]:
-    """All folds but one, [folds − 1]."""
+    """Indices of all folds but one, [folds − 1]."""
     return np.flatnonzero(np.arange(folds) != fold)
 
 
 @dataclass(frozen=True)
 class RidgeOnFeatures:
-    """Ridge regression on features; ratios are never negative, and the mean itself is not shrunk.
+    """Ridge regression on features; ratios are never negative, and the intercept is not shrunk.
 
-    Where the features are nested sets of columns, each fold takes the set with the least squared error on held-out
-    users among those it learns from: with too many columns for the log, ratios are noisy; with too few, they are
-    biased.
+    With nested sets of features, each fold takes the set with the least squared error under cross-validation among the
+    folds it learns from: with too many columns for the log, ratios are noisy; with too few, they are biased.
     """
 
     penalty: float = 1.0
@@ -113,22 +112,22 @@ class RidgeOnFeatures:
 class RidgeSums(FieldwiseSums):
     """Products of features with themselves and with weights, by the fold that users are in (members).
 
-    The weights of a user differ by the fold that learns from them; no fold learns from its own users.
+    A user's weights differ by the fold that learns from them; no fold learns from its own users.
     """
 
     penalty: float = field(metadata=SAME)
     blocks: tuple[int, ...] = field(metadata=SAME)
     """Widths of the nested sets of features."""
     squares: FloatArray
-    """Of features: one pass serves all folds that learn, [members, 1 + features, 1 + features]."""
+    """Products of features, [members, 1 + features, 1 + features]; the same for all folds that learn."""
     products: FloatArray
-    """Of features and weights, [folds, members, 1 + features, prices]."""
+    """Products of features and weights, [folds, members, 1 + features, prices]."""
     squared_weights: FloatArray
     """[folds, members, prices]."""
 
     def fit(self) -> Linear:
         """See RegressionSums."""
-        users = np.rint(self.squares[:, 0, 0])  # the constant's square counts users
+        users = np.rint(self.squares[:, 0, 0])  # the squared intercept column counts users
         chosen = np.stack([self._chosen(fold, users) for fold in range(len(users))])
         scales = np.zeros((len(users), 1 + int(chosen.max()), self.products.shape[-1]))
         for fold, widths in enumerate(chosen):
@@ -139,9 +138,9 @@ class RidgeSums(FieldwiseSums):
         return Linear(scales)
 
     def _chosen(self, fold: int, users: FloatArray) -> NDArray[np.int64]:
-        """Width of the set of features that predicts best for a fold, by cross-validation over the others, [prices].
+        """Width of the best-predicting set of features for a fold, by cross-validation over the other folds, [prices].
 
-        Each price on its own: an estimate at one price must not depend on which other prices are evaluated.
+        It is chosen separately for each price, so an estimate does not depend on which other prices are evaluated.
         """
         members = [int(member) for member in others(len(users), fold) if users[member] > 0]
         if len(self.blocks) == 1 or len(members) < 2:
@@ -155,7 +154,7 @@ class RidgeSums(FieldwiseSums):
         return widths
 
     def _solved(self, fold: int, members: NDArray[np.int64], width: int) -> FloatArray:
-        """The coefficients learned for a fold from some members by the first `width` features, [1 + width, prices]."""
+        """Coefficients for a fold, learned from `members` with the first `width` features, [1 + width, prices]."""
         used = slice(1 + width)
         ridge = self.penalty * np.eye(1 + width)
         ridge[0, 0] = 0.0
@@ -175,10 +174,10 @@ class RidgeSums(FieldwiseSums):
 
 @dataclass(frozen=True, eq=False)
 class Linear:
-    """Linear predictions for each fold and price, at least 0."""
+    """Linear predictions for each fold and price, clipped at 0."""
 
     scales: FloatArray
-    """Coefficients, [folds, 1 + features used, prices]; NaN for a fold that had nobody to learn from."""
+    """Coefficients, [folds, 1 + features used, prices]; NaN for a fold without users to learn from."""
 
     @cached_property
     def knows_all(self) -> bool:
@@ -200,7 +199,7 @@ class Linear:
 
 
 def _with_constant(features: Features) -> FloatArray:
-    """[n, features] -> [n, 1 + features] in double precision, the constant first."""
+    """Prepend an intercept: [n, features] -> [n, 1 + features] in double precision."""
     inputs = np.empty((len(features), 1 + features.shape[1]))
     inputs[:, 0] = 1.0
     inputs[:, 1:] = features
@@ -213,39 +212,39 @@ Predict = Callable[[Fitted, Features], FloatArray]
 
 @dataclass(frozen=True)
 class Marginalised(Estimator):
-    """Doubly robust with marginalised ratios: right if either the ratios of states (with the propensities) or the
+    """Doubly robust with marginalised ratios: consistent if either the state ratios (with the propensities) or the
     baseline are right.
 
-    Needs the features of states with the data, and as many passes as the longest user has steps.
+    Needs features of states in the data, and as many passes as the longest user has steps.
     """
 
     regression: Regression = field(default_factory=RidgeOnFeatures)
     folds: int = 5
     seed: int = 0
     window: int = 0
-    """Number of earlier steps whose ratios are multiplied in: their effects on the present step are then included,
+    """Number of earlier steps whose ratios are multiplied in, so that their effects on the present step are included
     whether the state shows them or not. 0 relies on the state; all steps give sequential doubly robust."""
     knows_past: bool = False
-    """Whether ratios are also regressed on what happened before (`OffPolicyData.past`), not on the state alone."""
+    """Whether ratios are also regressed on the past (`OffPolicyData.past`), not only on the state."""
     members: int = 1
-    """Members of the evaluated policy: ratios are learned from the users of each by themselves."""
+    """Number of members of the evaluated policy; ratios are learned separately from the users of each."""
     name: str = "marginalised"
     caution: float = 1.15
-    """Ratios are learned, and their errors are shared by many users, which the spread of users does not show. Measured
-    on 2,000 users (`benchmarks/honesty.py --kinds coverage`): the error is 1.05 to 1.14 plain standard errors, root
-    mean square; of 160 bounds in campaigns with a complete state, 146 cover without this factor, 153 with it."""
+    """The errors of learned ratios are shared by many users, so the spread over users understates them. Measured on
+    2,000 users (`benchmarks/honesty.py --kinds coverage`): the error is 1.05 to 1.14 plain standard errors, root mean
+    square; of 160 bounds in campaigns with a complete state, 146 cover without this factor, 153 with it."""
 
     def __post_init__(self) -> None:
         if self.window < 0:
             raise UsageError(f"the window of steps cannot be negative: {self.window}")
 
     def looking_back(self, window: int) -> Marginalised:
-        """The same with a window of `window` steps, and a name that says so."""
+        """The same estimator with a window of `window` steps, named accordingly."""
         return replace(self, window=window, name=f"marginalised {window} before" if window else "marginalised")
 
     @classmethod
     def named(cls, name: str, seed: int, members: int = 1) -> Marginalised:
-        """The one of that name, whatever its window."""
+        """The estimator of this name, whatever its window."""
         return cls(seed=seed, members=members).looking_back(
             next((int(word) for word in name.split() if word.isdecimal()), 0)
         )
@@ -253,15 +252,15 @@ class Marginalised(Estimator):
     def prepare(self, users: Partitions, discount: float) -> Prepared:
         """See Estimator."""
         key = ("marginal ratios", self.regression, self.folds, self.seed, self.knows_past, self.members)
-        if key not in users.learned:  # estimators that differ by their window learn the same
+        if key not in users.learned:  # estimators that differ only by their window learn the same ratios
             users.learned[key] = tuple(self.ratios(own) for own in _by_member(users, self.members))
         return Prepared(doubly_robust, partial(_weighed, ratios=users.learned[key], window=self.window))
 
     def ratios(self, users: Partitions) -> MarginalRatios:
         """Learn the ratios of states, one pass per step.
 
-        A pass sums both what the next regression needs and what the last one predicted. The last one's scale is not
-        known then; but regressions are linear in the weights, so scales multiply, and are applied at the end.
+        A pass sums both what the next regression needs and the predictions of the last one, whose scale is not known
+        before. But regressions are linear in the weights, so scales multiply, and are applied at the end.
         """
         folds = Folds(self.folds, self.seed)
         ratios = MarginalRatios(folds, (), (), self.knows_past)
@@ -278,10 +277,10 @@ class Marginalised(Estimator):
         return ratios
 
     def _arrivals(self, users: Partitions, ratios: MarginalRatios) -> Arrivals:
-        """One pass."""
+        """One pass over users."""
 
         def of_part(part: OffPolicyData) -> Arrivals:
-            # A pass looks at one step, so its batches may be of more users.
+            # A pass uses one step at a time, so its batches can have more users.
             columns = ratios.inputs(part, slice(0, 1)).shape[1]
             batches = part.in_batches_of(max(part.prices, columns))
             return merged(ratios.arrivals(batch, self.regression) for batch in batches)
@@ -291,34 +290,34 @@ class Marginalised(Estimator):
 
 @dataclass(frozen=True, eq=False)
 class Arrivals(FieldwiseSums):
-    """Sums over users at a step, and over those who arrive at the next one; for each fold, over all other users."""
+    """Sums over users at a step, and over those who continue to the next one; per fold, over all other users."""
 
     users: int
-    """All users, whichever step they have reached."""
+    """Number of all users, whichever step they reach."""
     steps: int = field(metadata=MAXIMUM)
-    """Steps of the longest user."""
+    """Number of steps of the longest user."""
     fitted: FloatArray
-    """Fitted ratios of the step, before they are scaled, [folds, prices]."""
+    """Sums of fitted ratios at the step, before scaling, [folds, prices]."""
     weights: FloatArray
-    """Weights with which users arrive at the next step, [folds, prices]."""
+    """Sums of weights with which users arrive at the next step, [folds, prices]."""
     regression: RegressionSums
-    """What the regression of the next step needs."""
+    """Sums for the regression of the next step."""
 
 
 @dataclass(frozen=True, eq=False)
 class MarginalRatios:
-    """Ratios of state probabilities, policy over behaviour policy, as learned for the first steps or for all."""
+    """Ratios of state probabilities, policy over behaviour policy, learned for the first steps or for all."""
 
     folds: Folds
     fitted: tuple[Fitted, ...]
-    """For every step after the first: for each fold, a regression that was learned from all other users."""
+    """One per step after the first: a regression per fold, learned from all other users."""
     scales: tuple[FloatArray, ...]
-    """What each of them is multiplied by, [folds, prices]."""
+    """The factor of each regression, [folds, prices]."""
     knows_past: bool = False
-    """Whether they are regressed on states and what happened before."""
+    """Whether ratios are regressed on states and the past."""
 
     def inputs(self, data: OffPolicyData, rows: Rows) -> Features:
-        """What ratios are regressed on, of some rows, [n, columns]."""
+        """The regression inputs of some rows, [n, columns]."""
         if data.features is None:
             raise UsageError(
                 "marginalised ratios are learned from features of states: pass `features` with the off-policy data, or "
@@ -333,13 +332,13 @@ class MarginalRatios:
         return np.concatenate([data.features[rows], data.past[rows]], axis=1)
 
     def blocks(self, data: OffPolicyData) -> tuple[int, ...]:
-        """Widths of nested sets of inputs to choose from."""
+        """Widths of the nested sets of inputs to choose from."""
         return () if self.knows_past else data.feature_blocks
 
     def weigh(self, data: OffPolicyData, window: int = 0) -> OffPolicyData:
-        """The data with weights that are the ratio of the state times that of the step's own action; the ratios of a
-        user were learned from other folds. With a window, the ratio of the state that many steps before, times those
-        of all actions since."""
+        """The data with weights of marginalised ratios: the state's ratio, learned on other folds, times the ratio of
+        the step's own action. With a window, the ratio of the state that many steps before, times the ratios of all
+        actions since."""
         weights = np.empty((data.steps, data.users, data.prices))
         weights[0] = data.ratio[data.positions[0][1]]
         members, shortest = self.folds.members(data.keys), int(data.lengths.min())
@@ -366,7 +365,7 @@ class MarginalRatios:
         return replace(data, own_weights=weights)
 
     def arrivals(self, data: OffPolicyData, regression: Regression) -> Arrivals:
-        """Sums over users at the last step that was learned, and over those of them who go on."""
+        """Sums over users at the last step learned so far, and over those who continue."""
         position, folds = len(self.fitted), self.folds.count
         fitted, totals = np.zeros((folds, data.prices)), np.zeros((folds, data.prices))
         arriving = []
@@ -385,13 +384,13 @@ class MarginalRatios:
         return Arrivals(data.users, data.steps, fitted, totals, regression.sums(arriving))
 
     def _unscaled(self, data: OffPolicyData, position: int, users: IntArray, predict: Predict) -> FloatArray:
-        """Ratios of users [n] at a step before they are scaled, as predicted, or [n, prices] at the first."""
+        """Ratios of users [n] at a step before scaling, shaped as predicted; ones [n, prices] at the first step."""
         if not position:
             return np.ones((len(users), data.prices))
         fitted = self.fitted[position - 1]
         found = predict(fitted, self.inputs(data, data.starts[users] + position))
         if not fitted.knows_all:
-            # No other user met this state: only the user's own arrival is left.
+            # No other user met this state, so the user's own arrival weight is used.
             arrived = self._unscaled(data, position - 1, users, predict)
             arrived *= data.ratio[data.starts[users] + position - 1]
             np.copyto(found, arrived, where=np.isnan(found))
@@ -399,7 +398,7 @@ class MarginalRatios:
 
 
 def _by_member(users: Partitions, members: int) -> list[Partitions]:
-    """The users who follow each member of a policy; without baselines, which ratios do not need."""
+    """Partition the users by the member of the policy that they follow, without baselines, which ratios do not need."""
     if members == 1:
         return [users]
     found: list[list[OffPolicyData]] = [[] for _ in range(members)]

@@ -1,4 +1,4 @@
-"""Passes over partitions of users: sums of each batch, merged in a fixed order, and folds for cross-fitting."""
+"""Passes over partitions of users: sums of batches, merged in a fixed order, and folds for cross-fitting."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, eq=False)
 class Partitions:
-    """The off-policy data of all users in parts of complete users, for as many passes as an estimator needs."""
+    """The off-policy data of all users, in parts of complete users, for as many passes as an estimator needs."""
 
     parts: Callable[[], Iterable[OffPolicyData]]
-    """The data of each part, in the same order every time."""
+    """Gives the data of each part, in the same order every time."""
     engine: Engine
     learned: dict[Hashable, Any] = field(default_factory=dict)
-    """What estimators have learned from these users, for others that need the same."""
+    """What estimators have learned from these users, shared with others that need the same."""
 
     def reduce(self, work: Callable[[OffPolicyData], Sums]) -> Sums:
-        """One pass: the sums of every batch of users, merged in the order of the users."""
+        """One pass: the sums of every batch of users, merged in user order."""
         return self.reduce_parts(lambda part: merged(map(work, part.in_batches)))
 
     def reduce_parts(self, work: Callable[[OffPolicyData], Sums]) -> Sums:
-        """One pass: the sums of every part, merged in the order of the parts."""
+        """One pass: the sums of every part, merged in part order."""
         found = self.engine.map(work, _alike(self.parts()))
         first = next(found, None)
         if first is None:
@@ -44,7 +44,7 @@ class Partitions:
         return merged(chain([first], found))
 
     def each(self, work: Callable[[OffPolicyData], Result]) -> Iterator[Result]:
-        """One pass: the result of every batch of users, in their order."""
+        """One pass: the result of every batch of users, in user order."""
 
         def of_part(part: OffPolicyData) -> list[Result]:
             return [work(batch) for batch in part.in_batches]
@@ -56,7 +56,7 @@ class Partitions:
 def as_partitions(
     partitions: Sequence[OffPolicyData] | Callable[[], Iterable[OffPolicyData]], engine: Engine | None = None
 ) -> Partitions:
-    """Partitions in memory, or made again for every pass; in this thread unless an engine is given."""
+    """Partitions held in memory, or made again for every pass; single-threaded unless an engine is given."""
     if callable(partitions):
         return Partitions(partitions, engine or LocalEngine(threads=1))
     held = tuple(partitions)
@@ -64,7 +64,7 @@ def as_partitions(
 
 
 def _alike(parts: Iterable[OffPolicyData]) -> Iterator[OffPolicyData]:
-    """The same parts; refuses parts of different outcomes, prices, steps or features."""
+    """Yield the parts unchanged; refuse parts with different outcomes, prices, steps or features."""
     first = None
     for part in parts:
         features = 0 if part.features is None else part.features.shape[1]
@@ -83,7 +83,7 @@ def _alike(parts: Iterable[OffPolicyData]) -> Iterator[OffPolicyData]:
 
 @dataclass(frozen=True)
 class Folds:
-    """Folds of users for cross-fitting, drawn by their keys: the same in every partition and in any order."""
+    """Folds of users for cross-fitting, by a hash of their keys: the same in every partition and in any order."""
 
     count: int
     seed: int
@@ -93,11 +93,11 @@ class Folds:
             raise UsageError(f"cross-fitting needs at least 2 folds, not {self.count}")
 
     def of(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """The fold of each user, [users]: about equally large."""
+        """The fold of each user, [users]; folds have about equal sizes."""
         return chance.fold(keys, self.count, "cross-fit", self.seed)
 
     def members(self, keys: NDArray[np.uint64]) -> list[NDArray[np.int64]]:
-        """The users of each fold, [folds] lists of indices [n]."""
+        """Indices [n] of the users in each fold, a list [folds]."""
         fold = self.of(keys)
         return [np.flatnonzero(fold == number) for number in range(self.count)]
 

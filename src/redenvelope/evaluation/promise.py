@@ -1,7 +1,7 @@
-"""Whether a promise was kept: an estimate with its bounds beside the budget, or the target, that was promised.
+"""Whether a promise was kept: an estimate with its bounds, compared with the promised budget or target.
 
-A promise is confirmed when the bound on the risky side keeps it, contradicted when the bound on the other side breaks
-it, and undecided in between. `evaluate` asks this of another log, `compare` of the users of a roll-out.
+A promise is confirmed if the bound on the risky side keeps it, contradicted if the opposite bound breaks it, and
+undecided otherwise. `evaluate` applies this to another log, `compare` to the users of an A/B test.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _WORST_FIRST: tuple[Status, ...] = ("contradicted", "undecided", "confirmed")
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a promise was kept, and the figures in a sentence."""
+    """Whether a promise was kept, with the figures in a sentence."""
 
     status: Status
     sentence: str
 
 
 def within_budget(cost: Estimate, budget: float, name: str | None = None) -> Verdict:
-    """Whether a cost per user is within its budget; `name` is the budget's, where there are several."""
+    """Whether a cost per user is within its budget; pass the budget's `name` if there are several."""
     what = "the cost" if name is None else f"the cost of {name}"
     if cost.lower > budget:
         return Verdict("contradicted", f"{what} is at least {number(cost.lower)}, above the budget of {number(budget)}")
@@ -46,7 +46,7 @@ def reaches_target(reward: Estimate, target: float) -> Verdict:
 
 
 def all_kept(verdicts: Sequence[Verdict]) -> Verdict:
-    """One verdict on several promises, at least one: the worst of them, with the sentences that say so."""
+    """One verdict on several promises, at least one: the worst status, with the sentences of that status."""
     status = next(status for status in _WORST_FIRST if any(each.status == status for each in verdicts))
     return Verdict(status, "; ".join(each.sentence for each in verdicts if each.status == status))
 

@@ -1,11 +1,11 @@
 """Sensitivity to hidden confounding: the smallest odds ratio Γ at which hidden causes could bring a cost to its budget.
 
-The marginal sensitivity model (Tan 2006): given all that decided, the odds of the logged action may differ from the
-logged ones by a factor of at most Γ, so its weight 1/p lies between 1 + (1/p − 1)/Γ and 1 + (1/p − 1)·Γ. Given the
-state, true weights of an action are 1 on average as the logged ones are; so a quantile of the errors that they weigh
-can be taken from these without changing a mean (quantile balancing, Dorn and Guo 2023), and the bound is far narrower
-than one that lets every error have its worst weight. Over several steps the shifts of single steps are added, the
-others as logged: exact for one step, of the first order for more. Chance is not included.
+The marginal sensitivity model (Tan 2006): given everything that determined it, the odds of the logged action may differ
+from the logged odds by a factor of at most Γ, so its weight 1/p lies between 1 + (1/p − 1)/Γ and 1 + (1/p − 1)·Γ. Given
+the state, an action's true weights have mean 1, as the logged ones do; so a quantile of the errors can be subtracted
+from them without changing the weighted mean (quantile balancing, Dorn and Guo 2023), which gives a far tighter bound
+than the worst weight for every error. Over several steps, the shifts of single steps, each with the other steps as
+logged, are added: exact for one step, first order for more. Sampling error is not included.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from redenvelope.evaluation.evaluate import Evaluation
 from redenvelope.log.log import Log
 
 LARGEST_ODDS = 20.0
-"""No larger ratio is looked for."""
+"""The largest odds ratio that is searched."""
 _HALVINGS = 30
 
 
 @dataclass(frozen=True, eq=False)
 class WeighedErrors:
-    """The errors of one outcome's baseline at the rows of one action, rising, and what hidden causes could add."""
+    """The baseline's errors for one outcome in rows of one action, ascending, and the weights that odds can change."""
 
     errors: FloatArray
     """[rows]"""
     free: FloatArray
-    """Weight of each error times 1 − p: the part that odds can change, per user, [rows]."""
+    """Weight of each error times 1 − p, the part of the weight that odds can change, per user, [rows]."""
 
     def shift(self, odds: float) -> float:
-        """The most that the mean per user could rise."""
+        """The largest possible increase of the mean per user at these odds."""
         reached = np.cumsum(self.free)
         place = int(np.searchsorted(reached, odds / (1 + odds) * reached[-1])) if len(reached) else 0
         if not len(reached) or reached[-1] <= 0:
@@ -46,15 +46,15 @@ class WeighedErrors:
 
 
 def hidden_odds(evaluation: Evaluation, log: Log, shares: FloatArray, rooms: Sequence[float]) -> float:
-    """The smallest odds ratio at which the cost of a mixture of the evaluated prices, shares [prices], could exceed its
-    budget; `rooms` are what each budget leaves, per user. `LARGEST_ODDS` where none up to that does."""
+    """The smallest odds ratio at which the cost of a mixture of the evaluated prices, with shares [prices], could
+    exceed its budget; `LARGEST_ODDS` if none up to that does. `rooms` are the budgets minus the costs, per user."""
     parts = weighed_errors(evaluation, log, shares)
     found = [_least_odds(parts[1 + budget], room) for budget, room in enumerate(rooms)]
     return min(found, default=LARGEST_ODDS)
 
 
 def weighed_errors(evaluation: Evaluation, log: Log, shares: FloatArray) -> list[list[WeighedErrors]]:
-    """For each outcome, the errors at the rows of each action and each price that has a share."""
+    """For each outcome, the errors in the rows of each action, at each price with a share."""
     used, first = np.flatnonzero(shares), 0
     errors, free = [], []
     prepared = evaluation.estimator.prepare(evaluation.partitions, 1.0)
@@ -76,7 +76,7 @@ def _rising(errors: FloatArray, free: FloatArray) -> WeighedErrors:
 
 
 def _least_odds(parts: list[WeighedErrors], room: float) -> float:
-    """By halving: the shift rises with the odds ratio."""
+    """Bisect: the shift rises with the odds ratio."""
     if room <= 0:
         return 1.0
     if sum(part.shift(LARGEST_ODDS) for part in parts) <= room:
@@ -97,7 +97,7 @@ def _row_weights(weighed: OffPolicyData) -> FloatArray:
 
 
 def _errors(part: OffPolicyData) -> NDArray[np.floating]:
-    """Outcome and value to go of each row, less the baseline of its action, [outcomes, rows, prices]."""
+    """Outcome plus value to go of each row minus the baseline of its action, [outcomes, rows, prices]."""
     if part.values is None or part.action_values is None:
         return np.broadcast_to(part.outcomes[..., None], (*part.outcomes.shape, part.prices))
     ahead = np.zeros_like(part.values)

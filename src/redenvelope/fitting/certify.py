@@ -1,10 +1,10 @@
-"""Certification: which estimator the check users support, where the fixed-sequence test stops, and what is objected.
+"""Certification: which estimator the check users support, where the fixed-sequence test stops, and objections.
 
-The default estimator uses marginalised ratios, which rely on the state. Some rungs are therefore estimated again by
-estimators that use more of the history. Where those differ by more than noise at the price where the plan would stop,
-the whole ladder is estimated again by the estimator that uses the full history. Its bounds are wider; where its overlap
-is too thin, its rungs are refused with the reason. The bounds themselves are computed in `plan.ladder`, by the formulas
-of `evaluation.confidence`.
+The default estimator uses marginalised ratios, which assume that the state is Markov. Some rungs are therefore
+estimated again by estimators that use more of the history. Where those differ by more than noise at the price where the
+plan would stop, the whole ladder is estimated again by the estimator that uses the full history. Its bounds are wider;
+where its overlap is too thin, its rungs are refused. The bounds themselves are computed in `plan/ladder.py`, by the
+formulas of `evaluation/confidence.py`.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ from redenvelope.plan.fixed_sequence_test import Checked, Question, Stop, certif
 from redenvelope.plan.ladder import Ladder, Rung
 from redenvelope.plan.policy import DeployedPolicy
 
-_EVERY = 4  # every fourth price is estimated again; between them the correction is interpolated
+_EVERY = 4  # every fourth price is estimated again; the correction is interpolated in between
 _JOINT = (0.8, 0.9, 0.95, 0.99)  # confidences at which simultaneous bounds for all prices are recorded
 
 
 @dataclass(frozen=True, eq=False)
 class PopulationSummary:
-    """The audit and the costs of all users, where a fit is given only a sample of them."""
+    """The audit and the costs of all users, for a fit that is given only a sample of them."""
 
     audit: Audit
     costs: Mapping[str, Concentration]
-    """How each budget's cost is spread over users, by name."""
+    """How each budget's cost is distributed over users, by name."""
     sample: str = ""
-    """Which users the fit is given, in words; empty where it is given all."""
+    """Which users the fit is given, in words; empty if all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,21 +75,22 @@ class Certification:
     ladder: Ladder
     stop: Stop
     policy: DeployedPolicy
-    """At the prices of the stop."""
+    """Priced at the stop."""
     certificate: Certificate
     objections: tuple[Reason, ...]
 
 
 def summarize_population(log: Log, budget: float | None, known_before: Sequence[str]) -> PopulationSummary:
     """Audit a log that contains all users."""
-    # The audit is of what was logged; the budgets' costs derive from it.
+    # The audit is of the logged costs, from which the budgets' costs are derived.
     return PopulationSummary(audit_log(without_costs(log, ()), budget, known_before=known_before), concentrations(log))
 
 
 def default_estimator(audit: Audit, seed: int) -> Marginalised:
-    """Doubly robust with marginalised ratios: over several steps their errors add up, those of products multiply.
+    """Doubly robust with marginalised ratios: their errors add up over steps, where those of cumulative ratios
+    multiply.
 
-    A cost that is booked some steps after its action, at a state that no longer shows it, needs the product of as many.
+    A cost that is booked some steps after its action, at a state that no longer shows it, needs ratios of as many.
     """
     late = latest(audit.carry_over)
     return Marginalised(seed=seed).looking_back(0 if late is None else late.lag)
@@ -103,9 +104,9 @@ def certify_plan(
     past: PastEffects | None,
     settings: FitSettings,
 ) -> tuple[Check, Certification]:
-    """Run the fixed-sequence test on the check users; the check is returned by the estimator that certifies.
+    """Run the fixed-sequence test on the check users; also return the check by the estimator that certifies.
 
-    `past` are the effects of the past on users of all folds, those of the check among them.
+    `past` holds effects of the past estimated on users of all folds, including the check fold.
     """
     trusted = trusted_check(check, lambda ladder: walk(ladder, question), past)
     check, joint = trusted.check, sorted({*_JOINT, settings.confidence})
@@ -124,7 +125,7 @@ def certify_plan(
 
 
 def _decided_by_few(ladder: Ladder, stop: Stop) -> bool:
-    """Whether a walk ended where it did because one user decides the estimates beyond."""
+    """Whether a walk ended where it did because a single user dominates the estimates beyond."""
     beyond = ladder.rungs[stop.place.rung + 1 :] if stop.holds else ladder.rungs
     return any(reason.rule == "concentrated" for rung in beyond[:1] for reason in rung.reasons)
 
@@ -132,11 +133,11 @@ def _decided_by_few(ladder: Ladder, stop: Stop) -> bool:
 def _for_any_tail(
     check: Check, policy: DeployedPolicy, ladder: Ladder, stop: Stop, most: float, question: Question
 ) -> tuple[Check, Ladder, Stop]:
-    """The same by bounds that hold for any tail, if the walk gets further: of the importance-weighted sum of capped
-    costs, which is the mean of independent numbers from 0 to the cap times the largest weight.
+    """Repeat the test with bounds that hold for any tail, and keep the result if the walk gets further.
 
-    Learned baselines and ratios would make these numbers depend on each other, so none are used; nor are members that
-    the users of other groups trained. Clusters add up more.
+    The bounds are for the importance-weighted sum of capped costs: the mean of independent numbers between 0 and the
+    cap times the largest weight. Learned baselines and ratios, or cross-fitted members, would make these numbers
+    dependent, so neither is used; nor are clusters, whose sums exceed the cap.
     """
     if len(policy.members) > 1 or check.log.clusters is not None or question.target_reward is not None:
         return check, ladder, stop
@@ -151,11 +152,11 @@ def _for_any_tail(
 
 @dataclass(frozen=True, eq=False)
 class Trusted:
-    """The check to rely on, and the verdicts on its rungs."""
+    """The check to rely on, and which estimator each rung needs."""
 
     check: Check
     verdicts: tuple[EstimatorChoice, ...]
-    """On every rung where the first estimator is relied on; else only on the one where the plan would have stopped."""
+    """For every rung if the first estimator is relied on; else only for the one where the plan would have stopped."""
 
     def marked(self, ladder: Ladder) -> Ladder:
         """The check's ladder with the verdicts' objections."""
@@ -168,10 +169,10 @@ class Trusted:
 
 
 def trusted_check(check: Check, walk: Callable[[Ladder], Stop], past: PastEffects | None) -> Trusted:
-    """The check corrected for the past, or one by the estimator that uses the full history; `walk` says where the plan
-    would stop.
+    """The check corrected for the past, or estimated again from the full history; `walk` says where a ladder's test
+    stops.
 
-    Estimates are compared on the check users that the effects of the past were learned from, among others.
+    The check users are among those that the effects of the past were estimated on.
     """
     estimator, steps = check.evaluation.estimator, int(check.log.lengths.max())
     if not isinstance(estimator, Marginalised) or steps < 2:
@@ -185,7 +186,7 @@ def trusted_check(check: Check, walk: Callable[[Ladder], Stop], past: PastEffect
 
 
 def relied_on(check: Check, estimator: Marginalised, stop: Stop, verdicts: tuple[EstimatorChoice, ...]) -> Trusted:
-    """What the verdict at the place where the plan would stop makes of the check."""
+    """The check that follows from the verdict where the plan would stop."""
     reached = verdicts[stop.place.rung + round(stop.place.share)]
     if reached.rely_on == "first":
         return Trusted(check, verdicts)
@@ -195,7 +196,7 @@ def relied_on(check: Check, estimator: Marginalised, stop: Stop, verdicts: tuple
 
 @dataclass(frozen=True, eq=False)
 class _Compared:
-    """Estimates compared with others that use more of the history, at some of the prices."""
+    """Estimates compared with those that use more of the history, at some of the prices."""
 
     prices: NDArray[np.intp]
     """Indices among all prices of the check, [some prices]."""
@@ -206,7 +207,7 @@ class _Compared:
 
 
 def _compared(check: Check, estimator: Marginalised, past: PastEffects | None) -> _Compared:
-    """Compare the estimator of a check at every fourth price of each candidate."""
+    """Compare a check's estimator with others at every fourth price of each candidate."""
     parts, known = check.evaluation.partitions, past is not None and past.is_known
     by_candidate = [_some(check.places(name), each) for name, each in check.candidates.items()]
     prices = np.concatenate(by_candidate)
@@ -224,7 +225,8 @@ def _compared(check: Check, estimator: Marginalised, past: PastEffects | None) -
         correction = PastCorrection(*(_everywhere(table, places, by_candidate) for table in (value, error)))
     verdicts = []
     for place in range(len(prices)):
-        # Of few effective users, not even the error of a difference is known: it contradicts nothing.
+        # With few effective users, even the standard error of a difference is unknown, so the difference is no
+        # evidence.
         thin = [_is_thin(found[other.name], place) for other in others]
         firm = [pair for pair, few in zip(agreements, thin, strict=True) if not few]
         pairs = [*(outcome[place] for pair in firm for outcome in pair), *effects[place]]
@@ -235,13 +237,13 @@ def _compared(check: Check, estimator: Marginalised, past: PastEffects | None) -
 
 
 def _is_thin(evaluation: Evaluation, place: int) -> bool:
-    """Whether the overlap at one of the prices is refused."""
+    """Whether the estimates at a price are refused for thin overlap."""
     reasons = evaluation.diagnostics.reasons(place)
     return any(reason.rule == "thin_overlap" and reason.weight is Weight.REFUSAL for reason in reasons)
 
 
 def _everywhere(table: FloatArray, places: Sequence[range], some: Sequence[NDArray[np.intp]]) -> FloatArray:
-    """Figures at some prices of each candidate, [outcomes, some prices], at all of its places, [outcomes, prices]."""
+    """Interpolate each candidate's figures from some prices, [outcomes, some prices], to all, [outcomes, prices]."""
     edges = np.cumsum([0, *map(len, some)])
     parts = [table[:, first:last] for first, last in pairwise(edges)]
     rows = [
@@ -251,7 +253,7 @@ def _everywhere(table: FloatArray, places: Sequence[range], some: Sequence[NDArr
 
 
 def _some(places: range, candidate: CandidatePolicy) -> NDArray[np.intp]:
-    """The prices of a candidate that are compared: every fourth and the last, or all where rungs mix them."""
+    """The prices of a candidate to compare: every fourth and the last, or all if rungs mix them."""
     every = 1 if candidate.mixtures is not None else _EVERY
     return np.unique([*places[::every], places[-1]])
 
@@ -259,7 +261,7 @@ def _some(places: range, candidate: CandidatePolicy) -> NDArray[np.intp]:
 def _with_past(
     parts: Iterable[OffPolicyData], past: PastEffects | None, rows: NDArray[np.bool_]
 ) -> list[OffPolicyData]:
-    """The data of users whose past is known, with its columns, which are at `rows`; all users where none is known."""
+    """The data of users with a known past, with its columns, which are at `rows`; all data if none is known."""
     if past is None:
         return list(parts)
     data, columns, first = [], past.past[rows], 0
@@ -273,9 +275,9 @@ def _with_past(
 
 
 def _shift_of_past(own: Evaluation, estimator: Marginalised, past: PastEffects, places: IntArray) -> FloatArray:
-    """How the plan shifts the past of users beyond what the estimator's weights know, summed over steps, [width,
-    prices]: the weights of one that knows the past and one more step, less its own. The rows of the evaluated users are
-    at `places` [rows]."""
+    """How the plan shifts the users' past beyond what the estimator's weights account for, summed over steps, [width,
+    prices]: the weights of an estimator that knows the past and one more step, minus its own. `places` [rows] are the
+    evaluated users' rows in `past`."""
     users = own.partitions
     weigh = estimator.prepare(users, 1.0).weigh
     richer = replace(estimator, knows_past=True, window=estimator.window + 1).prepare(users, 1.0).weigh
@@ -290,9 +292,9 @@ def _shift_of_past(own: Evaluation, estimator: Marginalised, past: PastEffects, 
 
 
 def _of_effects(own: Evaluation, value: FloatArray, error: FloatArray) -> list[list[Agreement]]:
-    """How an evaluation agrees with itself corrected by effects of the past, for every price.
+    """How an evaluation agrees with itself after correction for effects of the past, at every price.
 
-    Only where the correction exceeds the standard error of what it corrects: a smaller one need not be exact.
+    Only corrections larger than the standard error of the corrected estimate count; smaller ones need not be exact.
     """
     found: list[list[Agreement]] = []
     for place in range(own.value.shape[1]):
@@ -316,12 +318,12 @@ def _of_effects(own: Evaluation, value: FloatArray, error: FloatArray) -> list[l
 
 
 _BEARABLE = 0.25
-"""Share of the cost: with a larger bias that the log could not have shown, a bound of the cost means nothing."""
+"""Share of the cost: a bound is worthless if a bias larger than this could not have been detected in the log."""
 
 
 def _unchecked(values: FloatArray, missed: FloatArray | None) -> Iterator[Reason]:
-    """Why the past is not checked at a price, from the costs and the biases that would be missed, [costs] each; None
-    where nothing is known of those."""
+    """Why the past is unchecked at a price, given the costs and the smallest detectable biases, [costs] each; None if
+    these are unknown."""
     if missed is None:
         said = "there are too few rows of each step and action to tell whether earlier steps matter in ways that the"
         yield Reason("past_unchecked", Weight.REFUSAL, f"{said} features do not show; bring more users")
@@ -336,29 +338,29 @@ def _unchecked(values: FloatArray, missed: FloatArray | None) -> Iterator[Reason
 
 
 def _by_the_state(rung: Rung, own: EstimatorChoice) -> Rung:
-    """A rung where another estimator is needed is refused, because another budget could lead there."""
+    """Refuse a rung that needs another estimator, because another budget could lead there."""
     if own.rely_on == "first":
         return replace(rung, objections=own.reasons)
     return replace(rung, objections=tuple(Reason(each.rule, Weight.REFUSAL, each.message) for each in own.reasons))
 
 
 def _by_the_past(rung: Rung, reached: EstimatorChoice) -> Rung:
-    """Every rung says why this estimator was needed; a rung refused for thin overlap says it as a refusal."""
+    """Say on every rung why this estimator was needed: a refusal where the rung is refused, else a warning."""
     weight = Weight.REFUSAL if rung.is_unreliable else Weight.WARNING
     return replace(rung, objections=tuple(Reason(each.rule, weight, each.message) for each in reached.reasons))
 
 
 def objections_to(population: PopulationSummary, fidelity: Fidelity) -> tuple[Reason, ...]:
-    """What audit and fidelity say against any plan from this log.
+    """Objections of the audit and of the model's fidelity to any plan from this log.
 
-    A refusal where an assumption of the certificate fails, a warning where only the quality of the plan is in doubt.
+    A refusal if an assumption of the certificate fails, a warning if only the quality of the plan is in doubt.
     """
     audit = population.audit
     return (*_about_propensities(audit), *_about_columns(audit), *_about_the_model(fidelity))
 
 
 def _about_propensities(audit: Audit) -> Iterator[Reason]:
-    """Every estimate divides by propensities, so nothing can be certified where the log contradicts them."""
+    """Every estimate divides by propensities, so nothing can be certified if the log contradicts them."""
     for entry in audit.calibration:
         if entry.is_off:
             yield Reason(
@@ -380,8 +382,8 @@ def _about_propensities(audit: Audit) -> Iterator[Reason]:
 
 
 def _about_columns(audit: Audit) -> Iterator[Reason]:
-    """A plan that uses what is known only afterwards cannot be deployed, and its estimates say nothing; where actions
-    were drawn for many users together, its errors are too small."""
+    """A plan that uses what is known only after the action cannot be deployed, and its estimates are invalid. If
+    actions were drawn for many users together, standard errors are too small."""
     if audit.shared is not None:
         yield Reason(
             "assigned_by_cluster",
@@ -408,7 +410,7 @@ def _about_columns(audit: Audit) -> Iterator[Reason]:
 
 
 def _about_the_model(fidelity: Fidelity) -> Iterator[Reason]:
-    """The certificate does not rely on the model; the quality of the plan does."""
+    """The certificate does not rely on the model, but the quality of the plan does."""
     if not fidelity.trusted:
         yield Reason(
             "model_not_trusted",
@@ -419,5 +421,5 @@ def _about_the_model(fidelity: Fidelity) -> Iterator[Reason]:
 
 
 def merge_concentrations(parts: Sequence[Mapping[str, Concentration]]) -> dict[str, Concentration]:
-    """The concentrations of all users, from those of disjoint parts in their order."""
+    """Merge the concentrations of disjoint parts, in order, into those of all users."""
     return {name: reduce(Concentration.merge, (part[name] for part in parts)) for name in parts[0]}

@@ -21,13 +21,13 @@ from redenvelope.policies.eligibility_state import EligibilityState, allowed, el
 from redenvelope.policies.rules import RuleConstraint
 from redenvelope.randomness import fraction, member_of
 
-_PAST_ROWS = 80_000  # of the users whose past is looked at; its columns are many
-_USERS_PER_BATCH = 2_048  # trees and tables of all actions are large; for this many users they fit in memory
+_PAST_ROWS = 80_000  # rows used to estimate effects of the past, which have many columns
+_USERS_PER_BATCH = 2_048  # bounds the memory of trees and of arrays over all actions
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedLog:
-    """Logged rows with their states."""
+    """Logged rows with their states and eligibility."""
 
     log: Log
     states: NDArray[np.float32]
@@ -37,9 +37,9 @@ class EncodedLog:
     layout: StateLayout
     """The columns of a state."""
     eligibility: EligibilityState | None = None
-    """What the rules know of each row; None where there are no rules."""
+    """The rules' eligibility state of each row; None if there are no rules."""
     counted: NDArray[np.float32] | None = None
-    """What rules that count actions know of each row, [rows, columns]; None where none counts."""
+    """The counters of rules that count actions, [rows, columns]; None if no rule counts."""
 
     @property
     def features(self) -> NDArray[np.float32]:
@@ -59,7 +59,7 @@ class EncodedLog:
         return self.states[first], self.steps_left[first]
 
     def first_eligibility(self) -> EligibilityState | None:
-        """What the rules know of every user's first row."""
+        """The rules' eligibility state of every user's first row."""
         return None if self.eligibility is None else self.eligibility[self.log.starts[:-1]]
 
     def eligible(self, rules: RuleConstraint | None) -> NDArray[np.bool_] | None:
@@ -67,7 +67,7 @@ class EncodedLog:
         return None if self.eligibility is None else allowed(self.eligibility, rules, self.states, self.steps_left)
 
     def select(self, chosen: NDArray[np.bool_]) -> EncodedLog:
-        """The users that are `chosen`, [users]."""
+        """The users selected by the mask `chosen`, [users]."""
         rows = np.repeat(chosen, self.log.lengths)
         return self._part(self.log.select(chosen), rows)
 
@@ -77,7 +77,7 @@ class EncodedLog:
         return np.repeat(self.log.keys, self.log.lengths)
 
     def by_member(self, policy: DeployedPolicy) -> Iterator[tuple[DeployedPolicy, EncodedLog]]:
-        """Each member of a policy with the users who follow it; everybody where there is one."""
+        """Yield each member of a policy with the users who follow it; all users if there is one member."""
         member = member_of(self.log.keys, len(policy.members))
         for number, own in enumerate(policy.members):
             if len(policy.members) == 1:
@@ -88,7 +88,7 @@ class EncodedLog:
     # The name of a stream decides which users it selects: another name would give other plans.
 
     def pilot_users(self, users: int, seed: int) -> EncodedLog:
-        """At most `users` users to choose temperature and prices on."""
+        """At most `users` users, for choosing temperature and prices."""
         return self.sample(users, "scouts", seed)
 
     def sample(self, users: int, stream: str, seed: int) -> EncodedLog:
@@ -96,7 +96,7 @@ class EncodedLog:
         return self if len(self.log.users) <= users else self.select(sampled(self.log, users, stream, seed))
 
     def batches(self) -> Iterator[EncodedLog]:
-        """A few thousand users at a time, as views on the arrays."""
+        """Yield a few thousand users at a time, as views of the arrays."""
         first = 0
         for part in self.log.batches(_USERS_PER_BATCH):
             rows = slice(first, first + len(part))
@@ -110,7 +110,7 @@ class EncodedLog:
 
 
 def sampled(log: Log, users: int, stream: str, seed: int) -> NDArray[np.bool_]:
-    """Who is among at most so many users, selected by hashes of their ids in a named random stream, [users]."""
+    """A mask of at most `users` users, selected by hashes of their ids in a named random stream, [users]."""
     order = np.argsort(fraction(log.keys, stream, seed), kind="stable")
     chosen = np.zeros(len(log.users), dtype=bool)
     chosen[order[:users]] = True
@@ -128,9 +128,9 @@ def encode(log: Log, encoder: Encoder, steps: int, rules: RuleConstraint | None 
 
 
 def past_effects(log: Log, encoder: Encoder, users: int, seed: int) -> PastEffects | None:
-    """Effects of the past beyond the state, from at most `users` users of a log; None where nobody has a second step.
+    """Effects of the past beyond the state, estimated on at most `users` users; None if no user has a second step.
 
-    The past is the history, where states do not contain it, and what happened two and three steps before.
+    The past is the history, unless states contain it, and what happened two and three steps before.
     """
     share = min(users / len(log.users), _PAST_ROWS / len(log))
     if share < 1:
@@ -143,19 +143,19 @@ def past_effects(log: Log, encoder: Encoder, users: int, seed: int) -> PastEffec
 
 
 MOST_COLUMNS = 72
-"""Products are added up to this many columns: 30,000 users, five steps and 64 prices then take seconds."""
+"""Most columns, products included: 30,000 users, five steps and 64 prices then take seconds."""
 MOST_CODES = 12
-"""Static categories with more codes get no indicators: no single code would have enough users."""
+"""Static categories with more codes get no indicators, because each code would have too few users."""
 
 
 @dataclass(frozen=True)
 class RatioFeatures:
     """The features that state ratios are regressed on: the state, and its products with the user's static columns.
 
-    A plan that treats groups differently takes them to different states, so the ratio of a state depends on the group
-    *and* the state; no sum of their effects describes it. A static column alone says nothing, because no plan changes
-    it, but its products with dynamic columns (the history's among them) do. The columns form nested sets, from the
-    plain state to all products; the regression chooses among the sets on held-out users.
+    A plan that treats groups differently leads them to different states, so a state's ratio depends on group *and*
+    state, in interaction. A static column alone has no effect, because no plan changes it, but its products with
+    dynamic columns (the history included) do. The columns form nested sets, from the plain state to all products; the
+    regression chooses among them on held-out users.
     """
 
     layout: StateLayout
@@ -180,7 +180,7 @@ class RatioFeatures:
 
     @cached_property
     def _scaled(self) -> int:
-        """How many static numbers get products, in the room that indicators leave."""
+        """Number of static numeric columns that get products, in the room that indicators leave."""
         left = self._room - len(self._codes) * (1 + self._changing)
         return min(self.layout.static_numbers, left // max(self._changing, 1)) if self._changing else 0
 

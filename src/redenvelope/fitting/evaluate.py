@@ -1,4 +1,8 @@
-"""Evaluating a plan on another log: whether its certificate holds there, every estimator, and what has drifted."""
+"""Evaluating a plan on another log: whether its certificate holds there, estimates by every estimator, and drift.
+
+`evaluate_plan` is behind `Plan.evaluate` and the `evaluate` command; `judge` compares bounds on held-out users with the
+certificate, and `drift_findings` compares features with those of training.
+"""
 
 from __future__ import annotations
 
@@ -53,9 +57,9 @@ from redenvelope.wording import html_block, interval
 
 @one_blas_thread()
 def evaluate_plan(plan: Plan, log: Log, confidence: float = 0.95, all_users: bool = False) -> dict[str, Any]:
-    """Estimates of reward and cost by every estimator, and what they say of the certificate.
+    """Estimate reward and cost by every estimator, and compare them with the certificate.
 
-    Users whose rows made the plan are left out. With `all_users` they stay.
+    Users whose rows made the plan are left out, unless `all_users` is set.
     """
     require_confidence(confidence)
     unknown = sorted(set(log.catalogue.labels) - set(plan.catalogue.labels))
@@ -96,7 +100,7 @@ def evaluate_plan(plan: Plan, log: Log, confidence: float = 0.95, all_users: boo
 
 
 class PlanEvaluation(dict[str, Any]):
-    """What a log says of a plan, by the names that `--json` has; it shows itself in sentences."""
+    """The result of `evaluate_plan`, with the keys of `--json`; prints as sentences."""
 
     def sentences(self) -> list[str]:
         """The verdict, who was left out, and what to do."""
@@ -136,7 +140,7 @@ def _advice(
 
 
 def _left(plan: Plan, encoded: EncodedLog) -> tuple[Finding, ...]:
-    """How much of the log agrees with the plan's rules."""
+    """Findings on how much of the log complies with the plan's rules."""
     if encoded.eligibility is None:
         return ()
     eligible = allowed(encoded.eligibility, plan.policy.constraint, encoded.states, encoded.steps_left)
@@ -158,11 +162,11 @@ def _marginalised(plan: Plan, name: str = Marginalised.name) -> Marginalised:
 
 
 def _held_out(plan: Plan, log: Log) -> tuple[Log, str]:
-    """The users whose rows did not make the plan, and who is left out, in words."""
-    if len(plan.policy.members) > 1:  # nobody made the member that they follow
+    """The users whose rows did not make the plan, and a note on those left out."""
+    if len(plan.policy.members) > 1:  # no user made the member that they follow
         return log, ""
     listed = plan.record.made_with
-    if listed is None:  # by the fold that their ids fall into
+    if listed is None:  # no list: judge by the fold that ids fall into
         known, same = ~_checking(plan, log), True
         who = "by their ids, they are in folds that made the plan; the plan has no list of its users"
     else:
@@ -182,7 +186,7 @@ def _held_out(plan: Plan, log: Log) -> tuple[Log, str]:
 
 
 def _checked(plan: Plan, encoded: EncodedLog, estimator: Estimator) -> Check:
-    """The plan's ladder on other users: all prices, because neighbours share their baselines beyond the trees."""
+    """The plan's ladder on other users, at all prices, because neighbouring prices share baselines beyond the trees."""
     mixtures = plan.ladder.mixtures()
     prices = plan.ladder.prices if mixtures is None else mixtures.prices
     own = {"plan": CandidatePolicy(plan.policy, prices, mixtures)}
@@ -190,22 +194,22 @@ def _checked(plan: Plan, encoded: EncodedLog, estimator: Estimator) -> Check:
 
 
 def _trusted_ladder(plan: Plan, check: Check, everybody: Log) -> Ladder:
-    """The ladder with the same doubts about the past as when a plan is made; all users of the log show its effects."""
+    """The ladder, checked against the past as in a fit; effects of the past are estimated on all users of the log."""
     past = past_effects(everybody, plan.policy.encoder, SearchSettings().agreement_users, plan.record.seed)
     trusted = trusted_check(check, lambda ladder: plan.record.stop, past)
     return _bounded(plan, trusted.marked(trusted.check.ladder("plan")))
 
 
 def _as_certified(plan: Plan, check: Check, everybody: Log) -> Ladder:
-    """The ladder with the correction for the past that the plan was certified with."""
-    if plan.ladder.mixtures() is not None:  # their rungs do not say it for each of the mixed plans
+    """The ladder with the correction for the past from the plan's certification."""
+    if plan.ladder.mixtures() is not None:  # a rung's diagnostics lack the correction of each mixed plan
         return _trusted_ladder(plan, check, everybody)
     correction = PastCorrection.of_rungs([rung.diagnostics for rung in plan.ladder.rungs])
     return _bounded(plan, replace(check, correction=correction).ladder("plan"))
 
 
 def _bounded(plan: Plan, ladder: Ladder) -> Ladder:
-    """Bounds for any tail count on a policy's largest weight, which is that of the log that certified it."""
+    """Bounds for any tail, if the certificate used them: they rest on the largest weight in the certifying log."""
     return ladder if plan.ladder.largest is None else ladder.for_any_tail(plan.ladder.largest)
 
 
@@ -216,14 +220,14 @@ def _judged(plan: Plan, ladder: Ladder) -> CertificateVerdict:
 
 
 def _logged_costs(plan: Plan, costs: NDArray[np.float64]) -> dict[str, Any]:
-    """What was spent of each of several budgets, by their names."""
+    """Logged cost against each of several budgets, by name; empty with one."""
     names = [each.name for each in plan.certificate.budgets]
     return {"costs": dict(zip(names, costs.tolist(), strict=True))} if len(names) > 1 else {}
 
 
 def _checking(plan: Plan, log: Log) -> NDArray[np.bool_]:
-    """Who is in the check fold, [users]: by cluster where the plan was made so, else by user."""
-    if len(plan.policy.members) > 1:  # everybody checks the member that they follow
+    """Who is in the check fold, [users]: by cluster if the plan was split so, else by user."""
+    if len(plan.policy.members) > 1:  # every user checks the member that they follow
         return np.ones(len(log.users), dtype=bool)
     keys = log.keys if plan.columns.cluster is not None else log.user_keys
     return np.asarray(split_fold(keys, plan.record.parts, plan.record.seed) == len(plan.record.parts) - 1)
@@ -234,7 +238,7 @@ def _encoded(plan: Plan, log: Log) -> EncodedLog:
 
 
 def _rows(plan: Plan, encoded: EncodedLog, evaluation: Evaluation, confidence: float) -> list[dict[str, Any]]:
-    """One row per target: a mixture of prices is one policy, and each user draws a price once."""
+    """One row per target. A mixture of prices is one policy, because each user draws a price once."""
     budgets, shares = [each.name for each in plan.certificate.budgets], plan.policy.pricing.shares
     added = influence_of(evaluation, encoded.log) @ np.array(shares)
     spread, level = Spread.of(added, axis=1), (1 + confidence) / 2
@@ -256,7 +260,7 @@ def _rows(plan: Plan, encoded: EncodedLog, evaluation: Evaluation, confidence: f
 
 
 def _verified(plan: Plan, log: Log, held_out: Check) -> dict[str, Any]:
-    """The certificate made again from its own fold, where the log still has it."""
+    """Recompute the certificate from its own fold, if the log still contains it."""
     given = plan.certificate
     if not plan.policy.looks_to_the_end:
         note = "the plan does not say what follows its trees: fit it again with this version to verify it"
@@ -275,12 +279,12 @@ def _verified(plan: Plan, log: Log, held_out: Check) -> dict[str, Any]:
     return {"status": given.status, "verified": None, "note": "this log does not contain the fold it was made on"}
 
 
-# What another log says of a certificate.
+# Comparing a log with a certificate.
 
 
 @dataclass(frozen=True)
 class BudgetVerdict:
-    """What a log says of one budget."""
+    """What a log says about one budget."""
 
     name: str
     status: Status
@@ -291,25 +295,25 @@ class BudgetVerdict:
 
 @dataclass(frozen=True)
 class CertificateVerdict:
-    """What a log says of a certificate."""
+    """What a log says about a certificate."""
 
     status: Status
     message: str
     cost: Estimate
-    """Of the first budget, with one-sided bounds at the certificate's confidence."""
+    """Against the first budget, with one-sided bounds at the certificate's confidence."""
     reward: Estimate
     users: int
     """Held-out users."""
     budgets: tuple[BudgetVerdict, ...] = ()
-    """Of every budget; empty where a reward was promised."""
+    """One per budget; empty if a reward was promised."""
 
 
 def judge(
     certificate: Certificate, reward: Estimate, costs: Sequence[Estimate], users: int, reasons: tuple[Reason, ...]
 ) -> CertificateVerdict:
-    """Compare what is promised with bounds on other users; `reasons` are those against these bounds.
+    """Compare a certificate with bounds on other users; `reasons` are those against these bounds.
 
-    A certificate promises all of its budgets: one that is contradicted contradicts it.
+    A certificate promises to keep every budget, so contradicting one contradicts the certificate.
     """
     against = next((reason for reason in reasons if reason.weight is Weight.REFUSAL), None)
     if against is not None:
@@ -330,15 +334,15 @@ def judge(
     return CertificateVerdict(found.status, message, costs[0], reward, users, budgets)
 
 
-# Whether a log has the features that a plan decides by.
+# Whether a log has the features that the plan's decisions depend on.
 
 _LEFT_OUT = ("feature_missing_all", "feature_constant", "feature_like_id")
 
 
 def lacking_features(plan: Plan, log: Log) -> tuple[Finding, ...]:
-    """Features that the plan decides by and that were left out when the log was read.
+    """Features that the plan uses and that were dropped when the log was read.
 
-    Raises `LogError` where the log lacks such a column, skips steps, or has steps that the plan does not know.
+    Raises `LogError` if the log lacks such a column, skips steps, or has steps outside of the campaign.
     """
     findings = Findings()
     report_gaps(log.gaps, findings)
@@ -371,21 +375,21 @@ def _report_features(plan: Plan, log: Log, findings: Findings) -> None:
 # Drift: features whose distribution differs from that in training.
 
 
-# In training the standardised mean is 0. Half a standard deviation is far beyond chance and beyond most seasons.
+# The standardised mean is 0 in training; half a standard deviation is far beyond chance and most seasonal change.
 _LARGEST_SHIFT = 0.5
 _LARGEST_UNSEEN = 0.05  # share of rows
 _FEW = 0.005
-"""Share of values beyond those of training: a new sample of the same users has a few."""
+"""Share of values outside of the training range that is still normal: a new sample of the same users has a few."""
 
 
 def drift_findings(encoder: Encoder, states: NDArray[np.float32], features: FeatureTable) -> tuple[Finding, ...]:
-    """Numbers whose mean has moved or that are outside of what training saw, and categories whose labels are new.
+    """Findings on numbers with a shifted mean or outside of the training range, and on categories with new labels.
 
-    `states` [rows, width] are those of the features.
+    `states` [rows, width] are encoded from these features.
     """
     findings, places = Findings(), state_places(encoder.numbers, encoder.categories, encoder.layout)
     for number, column in zip(encoder.numbers, places.numbers, strict=True):
-        # A binary is not standardised: it keeps its own scale, and its mean in training is not remembered.
+        # Binary features are not standardised, and their training mean is not stored.
         if number.binary:
             continue
         shift = float(states[:, column].mean(dtype=np.float64))
@@ -408,7 +412,7 @@ def drift_findings(encoder: Encoder, states: NDArray[np.float32], features: Feat
 
 
 def _report_labels(category: CategoryEncoding, features: FeatureTable, findings: Findings) -> None:
-    """Labels that training never saw, where they are many; few are named as at any decision."""
+    """Report unknown labels: as drift if they are many, else as in a decision."""
     column = features.category_names.index(category.name)
     known = {*category.labels, *category.rare}
     unseen = np.array([label not in known for label in features.labels[column]] + [False])

@@ -1,7 +1,7 @@
 """Who gets what: the plan's action probabilities by step, by feature, by group of users, and in examples.
 
 Groups are the leaves of a small decision tree over the features, grown per step to separate the plan's decisions. The
-tree only explains: what a group gets is the mean of what the plan gives its users.
+tree only describes: a group's figures are means of the plan's probabilities for its users.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from redenvelope.policies.action_values import ActionValues
 
 _STEPS, _GROUPS, _DEEPEST = 5, 5, 3
 _LEAST_SHARE = 0.04
-"""Smallest share of a step's rows in a group."""
+"""Smallest share of a step's rows that a group may have."""
 _LEAST_GAIN = 0.02
-"""Smallest share of the variance of decisions that a further split must explain."""
+"""Smallest share of the variance of decisions that a split must explain."""
 _NAMED = 3
-"""Most labels that a condition names; with more, it names the excluded labels, or counts."""
+"""Most labels that a condition lists; with more, it lists the excluded labels, or counts."""
 _FEATURES, _EXAMPLES, _KNOWN = 4, 4, 5
-"""Features and examples that are shown, and values shown of an example."""
+"""Number of features, of examples, and of values per example that are shown."""
 
 
 def who_gets_what(shown: Shown, policy: DeployedPolicy, place: Place) -> ActionShares:
@@ -57,7 +57,7 @@ def who_gets_what(shown: Shown, policy: DeployedPolicy, place: Place) -> ActionS
 
 
 def action_shares(decided: DecidedRows, bins: Sequence[Bins] = ()) -> ActionShares:
-    """The decisions of a policy in the logged states, by step and feature; `bins` are the binned features, if known."""
+    """A policy's decisions in the logged states, by step and feature; `bins` are the binned features, if known."""
     log = decided.log
     judged = [(_strength(decided.probabilities, part), part) for part in bins or all_bins(log.features)]
     strongest = sorted((pair for pair in judged if pair[0] > 0), key=lambda pair: -pair[0])[:_FEATURES]
@@ -110,7 +110,7 @@ def _strength(probabilities: FloatArray, bins: Bins) -> float:
     between = float((sums**2 / np.maximum(counts, 1.0)[:, None]).sum())
     total = float((centred**2).sum())
     within = (total - between) / (rows - used)
-    # Where all users get the same, rounding alone makes differences of about 1e-16: no feature explains those.
+    # If all users get the same, rounding leaves differences of about 1e-16, which no feature explains.
     return max(0.0, (between - (used - 1) * within) / total) if total > 1e-12 * rows else 0.0
 
 
@@ -136,12 +136,12 @@ class _Cut:
 class _Leaf:
     rows: NDArray[np.int64]
     allowed: Mapping[int, frozenset[int]]
-    """The bins that remain of each feature that was split."""
+    """The remaining bins of each feature that was split on."""
     cut: _Cut | None
 
 
 def grouped_steps(decided: DecidedRows, bins: Sequence[Bins]) -> list[GroupedStep]:
-    """Users in groups, the most expensive first, at every step, or at evenly spaced steps where there are many."""
+    """Users in groups, most expensive first, at every step or, if there are many steps, at evenly spaced ones."""
     steps = np.unique(decided.log.step)
     if len(steps) > _STEPS:
         steps = steps[np.unique(np.linspace(0, len(steps) - 1, _STEPS).round().astype(int))]
@@ -173,7 +173,7 @@ def _spread(given: FloatArray) -> float:
 
 
 def _grown(decided: DecidedRows, bins: Sequence[Bins], rows: NDArray[np.int64], total: float) -> list[_Leaf]:
-    """Leaves, split one after the other where that explains most."""
+    """Grow a tree by splitting, each time, the leaf whose split explains most."""
     least_rows = max(_LEAST_SHARE * len(rows), 1.0)
 
     def leaf(rows: NDArray[np.int64], allowed: Mapping[int, frozenset[int]]) -> _Leaf:
@@ -209,7 +209,7 @@ def _best_cut(decided: DecidedRows, bins: Sequence[Bins], rows: NDArray[np.int64
             left, moved = np.cumsum(counts[order])[:-1], np.cumsum(sums[order], axis=0)[:-1]
             right = len(rows) - left
             fits = (left >= least_rows) & (right >= least_rows)
-            # The rows are centred, so the sum of the right side is minus that of the left.
+            # Rows are centred, so the right side's sum is minus the left side's.
             gains = np.where(fits, (moved**2).sum(axis=1) * (1 / np.maximum(left, 1) + 1 / np.maximum(right, 1)), 0.0)
             if len(gains) and gains.max() > (best.gain if best else 0.0):
                 at = int(gains.argmax()) + 1
@@ -239,7 +239,7 @@ def _conditions(leaf: _Leaf, bins: Sequence[Bins], rows: NDArray[np.int64]) -> I
 
 
 def _words(part: Bins, allowed: list[int], there: list[int]) -> str:
-    """The allowed bins of a feature in words, among those that occur."""
+    """The allowed bins of a feature in words, relative to the bins that occur."""
     missing = len(part.labels) - 1
     named = [place for place in allowed if place != missing]
     others = [place for place in there if place != missing and place not in named]
@@ -301,7 +301,7 @@ def all_bins(features: FeatureTable) -> Iterator[Bins]:
 
 
 def plain_numbers(values: Sequence[float], digits: int = 3) -> list[str]:
-    """Numbers without exponents, with as many digits as it takes to distinguish them."""
+    """Numbers without exponents, with enough digits to tell them apart."""
     different = len(set(values))
     while True:
         shown = [_plain(value, digits) for value in values]
@@ -311,7 +311,7 @@ def plain_numbers(values: Sequence[float], digits: int = 3) -> list[str]:
 
 
 def between(low: float | None, high: float | None, whole: bool) -> str:
-    """The interval (low, high] in words; None is unbounded. `whole` numbers are described by their possible values."""
+    """The interval (low, high] in words; None is unbounded. `whole` numbers are described by possible values."""
     if not whole:
         ends = plain_numbers([end for end in (low, high) if end is not None])
         return f"at most {ends[0]}" if low is None else f"over {ends[0]}" if high is None else " to ".join(ends)
@@ -345,7 +345,7 @@ def _number_bins(name: str, values: FloatArray) -> Bins:
 
 
 def _few(distinct: FloatArray) -> list[str]:
-    """Labels of one bin per value; values 0 and 1 alone are a boolean."""
+    """Labels for one bin per value; the values 0 and 1 mean a boolean."""
     if distinct.tolist() == [0.0, 1.0]:
         return ["no", "yes"]
     return plain_numbers(distinct.tolist(), 4)
@@ -388,9 +388,9 @@ def _category_bins(name: str, codes: NDArray[np.int32], labels: tuple[str, ...])
 def examples(
     shown: Shown, decided: DecidedRows, policy: DeployedPolicy, step: GroupedStep, strongest: Sequence[str]
 ) -> tuple[Example, ...]:
-    """The most typical user of some groups of a step, with the value of every action; different decisions first.
+    """The most typical user of some groups of a step, with the value of every action; different decisions come first.
 
-    `strongest` are the features by which decisions differ most.
+    `strongest` are the features that explain most of the decisions.
     """
     groups = _different(step)
     rows = np.array([_typical(decided, step.rows[place]) for place in groups], dtype=np.int64)
@@ -437,7 +437,7 @@ def _value(features: FeatureTable, row: int, name: str) -> str:
 
 
 def _different(step: GroupedStep) -> list[int]:
-    """Indices of some groups: one for each most likely action first, large groups before small ones."""
+    """Indices of some groups: first the largest for each most likely action, then others by size."""
     order = sorted(range(len(step.rows)), key=lambda place: -len(step.rows[place]))
     first: dict[int, int] = {}
     for place in order:

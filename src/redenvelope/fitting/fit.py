@@ -1,10 +1,10 @@
-"""From a log and a budget to a plan: the stages of a fit in their order.
+"""Fitting: from a log and a budget to a plan, as a sequence of stages.
 
-Audit, folds, model, fidelity, policy, prices, check, certificate, comparison, plan. The train fold teaches the models,
-the tune fold chooses how to decide and which prices to check, and the check fold says what that costs and earns.
+Audit, folds, model, fidelity, policy, prices, check, certificate, comparison, plan. The train fold trains the models,
+the tune fold chooses the method and the prices to check, and the check fold estimates what these cost and earn.
 
-A cross-fitted plan has several members, each with folds of its own: the users of one group check the member that was
-made of all others, and follow it later. So all users check.
+A cross-fitted plan has several members with their own folds: each group of users checks, and later follows, the member
+that was made without it. So all users check.
 """
 
 from __future__ import annotations
@@ -70,15 +70,15 @@ def fit(
 ) -> Plan:
     """The best plan for a budget (mean cost per user), or the cheapest for a reward, certified on held-out users.
 
-    The `log` is any dataframe, the path of a file or a folder, or a `Log`. Of a dataframe or a path, `columns` says
-    which column has which role, such as {"user": "customer_id"}. The `campaign` is a `Campaign`, the path of a
-    campaign.toml, or a dict of its entries. Further keywords are fields of `FitSettings`, such as seed=1.
+    The `log` is any dataframe, the path of a file or a folder, or a `Log`. For a dataframe or a path, `columns` maps
+    roles to columns, such as {"user": "customer_id"}. The `campaign` is a `Campaign`, the path of a campaign.toml, or a
+    dict of its entries. Further keywords are fields of `FitSettings`, such as seed=1.
 
-    Give exactly one of `budget` and `target_reward`, unless the `campaign` has one or several budgets of its own. What
-    the campaign's rules forbid is never planned, checked or decided. With an `audience`, the number of users that the
-    campaign is for, the plan also states totals. `progress` receives an `Event` whenever a stage begins, advances or
-    ends. With a `cache`, stages that already ran with the same inputs are not run again. `population` summarizes all
-    users where the log contains only a sample of them.
+    Give exactly one of `budget` and `target_reward`, unless the `campaign` has budgets of its own. Actions that the
+    campaign's rules forbid are never planned, checked or decided. With an `audience`, the number of users in the
+    campaign, the plan also states totals. `progress` receives an `Event` whenever a stage begins, advances or ends.
+    With a `cache`, stages that already ran with the same inputs are not run again. `population` summarizes all users if
+    the log contains only a sample of them.
     """
     settings, stages = settings_of(settings, choices), Stages(progress)
     campaign = Campaign.of(campaign).reading(ColumnMap.of(columns))
@@ -110,7 +110,7 @@ def fit(
     made_with = MadeWith.of(folds[0].train, folds[0].tune) if len(folds) == 1 else None
     checked = folds[0].check if len(folds) == 1 else log
     held_out = encode(checked, learned.encoder, learned.steps, unpriced.terms.constraint)
-    del folds, trained, checked  # the train fold is most of the log and is not needed any more
+    del folds, trained, checked  # the train fold is most of the log and no longer needed
     give_back()
     stages.begin("check")
     past = past_effects(log, unpriced.learned.encoder, settings.search.agreement_users, settings.seed)
@@ -126,7 +126,7 @@ def fit(
     stages.finish("certificate", _describe(certified.certificate))
     stages.begin("comparison")
     comparison = record.compare_policies(check, held_out, certified, paths, objective.names, fixed)
-    del check, held_out  # the data of all prices are large and not needed any more
+    del check, held_out  # the data of all prices are large and no longer needed
     give_back()
     frontier, lost = _frontier(comparison, certified, unpriced, run)
     stages.finish("comparison", _gain(comparison.policies[-1]))
@@ -135,12 +135,12 @@ def fit(
     )
     fitted = replace(fitted, made_with=made_with)
     plan = Plan(certified.policy, certified.certificate, frontier, certified.ladder, fitted).with_money(money)
-    # The tables that it will decide for have the names of its log.
+    # Tables to decide for may have the column names of the log.
     return plan if log.columns == ColumnMap() else plan.with_source("", log.columns, "")
 
 
 class _Run(NamedTuple):
-    """What every stage of one fit uses."""
+    """What every stage of a fit uses."""
 
     settings: FitSettings
     stages: Stages
@@ -149,7 +149,7 @@ class _Run(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Folds:
-    """The users of a log, divided by the hash of their ids: for the plan, or for one of its members."""
+    """Users divided by the hash of their ids, for the plan or one of its members."""
 
     train: Log
     tune: Log
@@ -157,7 +157,7 @@ class _Folds:
 
 
 def _sizes(log: Log, folds: tuple[_Folds, ...]) -> dict[str, FoldSize]:
-    """Of each fold, by name; with several members, of the first one's, and of all users, who check."""
+    """Sizes by fold name; with several members, train and tune are the first one's, and check is all users."""
     named = {"train": folds[0].train, "tune": folds[0].tune, "check": folds[0].check if len(folds) == 1 else log}
     return {name: FoldSize(fold.people, len(fold)) for name, fold in named.items()}
 
@@ -165,7 +165,7 @@ def _sizes(log: Log, folds: tuple[_Folds, ...]) -> dict[str, FoldSize]:
 def _audit(
     log: Log, objective: Objective, population: PopulationSummary | None, settings: FitSettings, stages: Stages
 ) -> PopulationSummary:
-    """Audit the users; a log that fails is refused with every reason."""
+    """Audit the users; a log with errors is refused with all of them."""
     stages.begin("audit")
     population = population or certify.summarize_population(log, objective.audited, settings.known_before)
     audit = population.audit
@@ -177,7 +177,7 @@ def _audit(
 
 
 def _split(log: Log, settings: FitSettings, stages: Stages) -> tuple[_Folds, ...]:
-    """Divide the users into the folds of each member, [members]; folds that are too small are refused."""
+    """Divide the users into folds for each member, [members]; refuse folds that are too small."""
     stages.begin("folds")
     members = settings.cross_fit
     folds = tuple(folds_of(log, number, settings) for number in range(members))
@@ -199,7 +199,7 @@ def _split(log: Log, settings: FitSettings, stages: Stages) -> tuple[_Folds, ...
 
 
 def folds_of(log: Log, number: int, settings: FitSettings) -> _Folds:
-    """The folds of one member: of several, each is checked by its own group, and made of the users of all others."""
+    """The folds of one member. With several members, its own group checks, and all other users train and tune."""
     members = settings.cross_fit
     if members == 1:
         return _Folds(*split(log, settings.parts, settings.seed))
@@ -252,7 +252,7 @@ def _learn(log: Log, folds: tuple[_Folds, ...], objective: Objective, campaign: 
 def _model(
     folds: _Folds, before: Sequence[LearnedModel], members: int, rules: tuple[Rule, ...], run: _Run
 ) -> LearnedModel:
-    """The model of the next member."""
+    """Learn the model of the next member."""
     first = before[0] if before else None
     return run.cache.stage(
         "model",
@@ -271,7 +271,7 @@ def _least_faithful(models: Sequence[LearnedModel], tunes: Sequence[EncodedLog])
 def _pilot_users(
     log: Log, tunes: Sequence[EncodedLog], terms: CampaignTerms, learned: LearnedModel, settings: FitSettings
 ) -> EncodedLog:
-    """Users of the tune folds of all members, by whom the prices are chosen."""
+    """Users from the tune folds of all members, on whom prices are chosen."""
     if len(tunes) == 1:
         return tunes[0].pilot_users(settings.search.pilot_users, settings.seed)
     tuned = log.select(np.isin(log.keys, np.concatenate([tune.log.keys for tune in tunes])))
@@ -286,7 +286,7 @@ def _check(
     population: PopulationSummary,
     run: _Run,
 ) -> Check:
-    """Plan for the held-out users at all prices, and estimate what that costs and earns."""
+    """Plan for the held-out users at all prices, and estimate rewards and costs."""
     fold, shown = (candidates, held_out), (run.settings.shown_users, run.settings.seed)
     planned = run.cache.stage(
         "data", (run.settings.shown_users,), lambda: holdout.planned_fold(*fold, *shown), holdout.PLANNED_FOLD

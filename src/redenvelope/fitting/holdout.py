@@ -41,18 +41,18 @@ class CandidatePolicy:
 
     policy: DeployedPolicy
     prices: FloatArray
-    """Decreasing, [rungs, budgets]; where rungs are mixtures, the prices of the mixed plans, [plans, budgets]."""
+    """In descending order, [rungs, budgets]; if rungs are mixtures, the prices of the mixed plans, [plans, budgets]."""
     mixtures: Mixtures | None = None
-    """The rungs, where they mix several prices."""
+    """The rungs, if they mix several prices."""
 
     def at(self, place: Place, values: NDArray[Any], axis: int = -1) -> FloatArray:
-        """Values per price along an axis, mixed as at a place of the ladder; each user draws a price once."""
+        """Mix values per price along an axis as at a place of the ladder; each user draws a price once."""
         if self.mixtures is None:
             return place.mix(values, axis)
         return np.asarray(np.tensordot(values, place.mix(self.mixtures.shares, axis=0), axes=(axis, 0)))
 
     def rungs_of(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Values per price along the last axis as values per rung."""
+        """Turn values per price along the last axis into values per rung."""
         return values if self.mixtures is None else np.asarray(values @ self.mixtures.shares.T)
 
     def main_prices(self) -> NDArray[np.intp]:
@@ -64,28 +64,28 @@ class CandidatePolicy:
 
 @dataclass(frozen=True, eq=False)
 class PlannedFold:
-    """What the candidates would do on the check users at all of their prices: everything that needs planning."""
+    """The candidates' decisions and baselines for the check users at all prices: everything that needs planning."""
 
     data: tuple[OffPolicyData, ...]
-    """Batch by batch."""
+    """In batches of users."""
     shown: NDArray[np.float32]
-    """Action probabilities of the first candidate at the rows of the shown users, [rows, prices, actions]."""
+    """Action probabilities of the first candidate in the rows of the shown users, [rows, prices, actions]."""
 
 
 @dataclass(frozen=True, eq=False)
 class DecidedRows:
-    """The decisions of a policy at the rows of some users."""
+    """The decisions of a policy in the rows of some users."""
 
     log: Log
     probabilities: FloatArray
-    """Of each action, with prices mixed by their shares, [rows, actions]."""
+    """Probability of each action, with prices mixed by their shares, [rows, actions]."""
     costs: FloatArray
     """Expected cost of each decision, [rows]."""
 
 
 @dataclass(frozen=True, eq=False)
 class PastCorrection:
-    """What the past adds to estimates beyond the state, and how exactly that is known."""
+    """The correction of estimates for effects of the past beyond the state, with its standard error."""
 
     value: FloatArray
     """[outcomes, all prices]."""
@@ -94,17 +94,17 @@ class PastCorrection:
 
     @property
     def detectable(self) -> FloatArray:
-        """The smallest bias that a one-sided test at 5 % finds four times of five, [outcomes, all prices]."""
+        """The smallest bias that a one-sided test at 5 % detects with power 80 %, [outcomes, all prices]."""
         return _POWER * self.standard_error
 
     def diagnostics(self, place: int) -> dict[str, list[float]]:
-        """What a rung at one of the prices says of it."""
+        """The entries for the diagnostics of a rung at one of the prices."""
         figures = {_CORRECTION: self.value, _DETECTABLE: self.detectable}
         return {name: [float(value) for value in table[:, place]] for name, table in figures.items()}
 
     @classmethod
     def of_rungs(cls, diagnostics: Sequence[Mapping[str, Any]]) -> PastCorrection | None:
-        """The correction of a ladder whose rungs are at one price each; None where they say nothing of it."""
+        """Read the correction from the diagnostics of a ladder with one price per rung; None if they lack it."""
         if not all(_CORRECTION in rung for rung in diagnostics):
             return None
         value, detectable = (np.array([rung[name] for rung in diagnostics]).T for name in (_CORRECTION, _DETECTABLE))
@@ -112,30 +112,30 @@ class PastCorrection:
 
 
 _CORRECTION, _DETECTABLE = "correction_for_the_past", "smallest_detectable_bias"
-_POWER = 1.645 + 0.842  # standard errors: quantiles of the level and of the power
+_POWER = 1.645 + 0.842  # in standard errors: the quantile of the level plus that of the power
 
 
 @dataclass(frozen=True, eq=False)
 class Check:
-    """Estimated rewards and costs of the candidates on the users of one fold."""
+    """Estimated rewards and costs of the candidates on the users of a fold."""
 
     log: Log
     candidates: Mapping[str, CandidatePolicy]
     evaluation: Evaluation
-    """Of all candidates' prices, concatenated in their order."""
+    """At all candidates' prices, concatenated in the candidates' order."""
     shown: Shown
-    """The decisions of the first candidate for some users."""
+    """The decisions of the first candidate for some of the users."""
     costs: Mapping[str, Concentration]
-    """Logged costs of all users, those of other folds too, by outcome."""
+    """Distribution of logged costs over all users, other folds included, by outcome."""
     correction: PastCorrection | None = None
-    """For a past that the state does not show; None where the estimator itself knows the past, or nothing is known."""
+    """For a past that the state does not show; None if the estimator itself uses the past, or nothing is known."""
     over_groups: bool = False
-    """Whether weights are of groups of items, not of single ones."""
+    """Whether importance weights are over groups of items instead of single ones."""
 
     @cached_property
     def influence(self) -> FloatArray:
-        """Influence of each user on the estimates, corrected for the past; see `influence_of`. Means beyond what the
-        log makes possible are moved to the nearest that is."""
+        """Influence of each user on the estimates, corrected for the past; see `influence_of`. Means outside of the
+        range that the log makes possible are moved to its nearest end."""
         added = influence_of(self.evaluation, self.log, self.correction)
         means = added.mean(axis=1)
         least, most = possible_means(self.log)[:, :, None]
@@ -143,7 +143,7 @@ class Check:
 
     @cached_property
     def impossible(self) -> NDArray[np.bool_]:
-        """Prices at which a cost is estimated below what any policy can cost, not only by rounding, [all prices]."""
+        """Prices at which a cost is estimated beyond what any policy can cost, by more than rounding, [all prices]."""
         corrected = self.evaluation.value + (0.0 if self.correction is None else self.correction.value)
         return np.asarray(are_impossible(corrected, self.log)[0, 1:].any(axis=0))
 
@@ -180,11 +180,11 @@ class Check:
     def _decided_by_few(
         self, added: FloatArray, sums: NeighbourSums, diagnostics: Sequence[dict[str, Any]]
     ) -> Iterator[list[Reason]]:
-        """Of every rung, whether one user decides an estimated cost: a check user, by weight × cost in `added`
-        [outcomes, users, rungs], or any user of the log, if the plan follows what was logged of them."""
+        """For every rung, whether one user dominates an estimated cost: a check user, by weight × cost in `added`
+        [outcomes, users, rungs], or any user of the log, if the plan gives them what was logged."""
         effective = np.array([np.mean(own["effective_users_by_step"]) for own in diagnostics])
         users = len(self.log.users)
-        # The weights of a cluster's users average out.
+        # Weights average out within a cluster.
         weight = 1 + (users / np.maximum(effective, 1.0) - 1) * (self.log.independent / users)
         whom = "user" if self.log.clusters is None else "cluster"
         for rung in range(len(diagnostics)):
@@ -198,7 +198,7 @@ class Check:
             yield [reason for reason in found if reason is not None][:1]
 
     def evaluated_by(self, estimator: Estimator) -> Check:
-        """The same policies and users evaluated by another estimator; nothing is planned again."""
+        """The same policies and users evaluated by another estimator, without planning again."""
         users = self.evaluation.partitions
         found = evaluate_partitions(users.parts, [estimator], engine=users.engine)[estimator.name]
         return Check(self.log, self.candidates, found, self.shown, self.costs, over_groups=self.over_groups)
@@ -212,7 +212,7 @@ class Check:
         return self.candidates[name].at(place, self.influence[:, :, places.start : places.stop])
 
     def shares(self, name: str, place: Place) -> FloatArray:
-        """Of the users who follow each of all prices, where a candidate is at a place of its ladder, [all prices]."""
+        """Share of users who follow each of all prices, for a candidate at a place of its ladder, [all prices]."""
         own, shares = self.places(name), np.zeros(sum(len(each.prices) for each in self.candidates.values()))
         shares[own.start : own.stop] = self.candidates[name].at(place, np.eye(len(own)))
         return shares
@@ -229,9 +229,10 @@ class Check:
 
 
 def influence_of(evaluation: Evaluation, log: Log, correction: PastCorrection | None = None) -> FloatArray:
-    """Influence of each user of a log on the estimates, [outcomes, users, prices]: corrected for the past, and spread
-    so far that its error contains that of the correction, or the estimator's caution where that is more; a user with
-    several episodes counts once, and so does a cluster: [outcomes, people or clusters, prices]."""
+    """Influence of each user on the estimates, [outcomes, users, prices]; people with several episodes count once, and
+    so do clusters: [outcomes, people or clusters, prices]. With a correction, means are corrected for the past, and
+    deviations are scaled until the standard error includes the correction's, or by the estimator's `caution` if that is
+    larger."""
     added = by_person(evaluation.influence(), log.keys)
     means = added.mean(axis=1, keepdims=True)
     added -= means
@@ -253,12 +254,12 @@ IMPOSSIBLE = Reason(
     "too few logged users got what this policy gives; bring more users, or plan closer to what was logged",
 )
 _ROUNDING = 0.01
-"""Of what was logged per user: an estimate that is so little beyond what is possible is the nearest that is."""
+"""As a share of the logged mean per user: an estimate this little beyond the possible range is moved to its end."""
 
 
 def possible_means(log: Log) -> FloatArray:
-    """The least and the most that policies can earn and cost per user by a log, [2, outcomes]: its least and its most
-    at each step, added up; nothing where a user was not there."""
+    """The least and the most that any policy can earn and cost per user according to a log, [2, outcomes]: sums over
+    steps of the extreme values logged; 0 counts too at steps that some users lack."""
     here = np.bincount(log.step)
     totals = []
     for extreme, ufunc in ((np.inf, np.minimum), (-np.inf, np.maximum)):
@@ -270,7 +271,7 @@ def possible_means(log: Log) -> FloatArray:
 
 
 def are_impossible(values: FloatArray, log: Log) -> NDArray[Any]:
-    """Whether estimated means [outcomes, any] are below, and above, what a log makes possible, [2, outcomes, any]."""
+    """Whether estimated means [outcomes, any] are below, and above, what the log makes possible, [2, outcomes, any]."""
     least, most = possible_means(log)[:, :, None]
     room = _ROUNDING * np.abs(log.outcomes).sum(axis=1)[:, None] / len(log.users)
     return np.stack([values < least - room, values > most + room])
@@ -278,7 +279,7 @@ def are_impossible(values: FloatArray, log: Log) -> NDArray[Any]:
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """Rows of some users, and a policy's action probabilities there at all prices at which it was checked."""
+    """Rows of some users, with a policy's action probabilities at all checked prices."""
 
     encoded: EncodedLog
     probabilities: NDArray[np.float32]
@@ -301,10 +302,10 @@ def check_policies(
     planned: PlannedFold | None = None,
     costs: Mapping[str, Concentration] | None = None,
 ) -> Check:
-    """Evaluate policies at their prices; the decisions of the first are recorded for about `shown_users` users.
+    """Evaluate policies at their prices; record the decisions of the first for about `shown_users` users.
 
-    `planned` is the result of `planned_fold` for the same policies and users, where it is known; `costs` are the
-    `concentrations` of all users of the log, where these are some of them.
+    `planned` is the result of `planned_fold` for the same policies and users, if known; `costs` are the
+    `concentrations` of all users of the log, if these are only some of them.
     """
     planned = planned or planned_fold(candidates, encoded, shown_users, seed)
     items = evaluated(planned.data, estimator)
@@ -317,24 +318,24 @@ def check_policies(
 
 
 def evaluated(data: Sequence[OffPolicyData], estimator: Estimator) -> Evaluation:
-    """What one estimator says of off-policy data."""
+    """Evaluate off-policy data by one estimator."""
     return evaluate_partitions(data, [estimator], engine=LocalEngine())[estimator.name]
 
 
 def over_groups(data: Sequence[OffPolicyData], items: Evaluation, compared: int) -> Evaluation | None:
-    """The evaluation with weights over groups of items; None where there are few, or where the one over single `items`
-    contradicts it at one of the first `compared` prices."""
+    """The evaluation with weights over groups of items; None if there are few items, or if the evaluation over single
+    `items` contradicts it at one of the first `compared` prices."""
     if any(part.group_ratio is None for part in data):
         return None
     groups = evaluated([part.over_groups() for part in data], items.estimator)
     pairs = list(zip(*agreement(groups, items), strict=True))[:compared]
-    # Of few effective users, not even the error of a difference is known: it contradicts nothing.
+    # With few effective users, even the standard error of a difference is unknown, so the difference is no evidence.
     firm = [pair for price, pair in enumerate(pairs) if not items.diagnostics.is_refused(price)]
     return groups if all(each.is_noise for pair in firm for each in pair) else None
 
 
 def _shown(encoded: EncodedLog, users: int, seed: int) -> NDArray[np.bool_]:
-    """Who is shown, [users]."""
+    """The mask of users to show, [users]."""
     return fraction(encoded.log.keys, "shown", seed) < users / len(encoded.log.users)
 
 
@@ -344,7 +345,7 @@ def planned_fold(
     shown_users: int,
     seed: int,
 ) -> PlannedFold:
-    """Plan for the users of a fold by every candidate at all of its prices."""
+    """Plan for the users of a fold with every candidate at all of its prices."""
     shown, extent = _shown(encoded, shown_users, seed), Extent.of(encoded.log)
     behaviour = behaviour_of(encoded.log) if len(encoded.log.catalogue) >= FEWEST_ITEMS else None
     policy = next(iter(candidates.values())).policy
@@ -389,12 +390,12 @@ PLANNED_FOLD = Codec(_encoded_fold, _decoded_fold)
 
 
 def logged_by_user(log: Log) -> FloatArray:
-    """Logged reward and costs of each user, [outcomes, users]; a user with several episodes counts once."""
+    """Logged reward and costs of each user, [outcomes, users]; users with several episodes are merged."""
     return by_person(np.stack([log.sums_by_user(outcome) for outcome in log.outcomes]), log.keys)
 
 
 def concentrations(log: Log) -> dict[str, Concentration]:
-    """How each budget's cost is spread over the users of a log, by outcome."""
+    """How each budget's cost is distributed over the users of a log, by outcome."""
     rows = np.maximum(np.bincount(log.action), 1)
     usual = [(np.bincount(log.action, cost) / rows)[log.action] for cost in log.outcomes[1:]]
     expected = by_person(np.stack([log.sums_by_user(cost) for cost in usual]), log.keys)
@@ -412,7 +413,7 @@ def fold_sha256(log: Log) -> str:
 
 
 def _reasons(evaluation: Evaluation, policy: DeployedPolicy, place: int) -> list[Reason]:
-    """Objections to the estimates at one of the prices."""
+    """Reasons against the estimates at one of the prices."""
     wanted, found = policy.specification, []
     for reason in _of_costs(evaluation, place):
         message = reason.message
@@ -424,11 +425,11 @@ def _reasons(evaluation: Evaluation, policy: DeployedPolicy, place: int) -> list
 
 
 def _of_costs(evaluation: Evaluation, place: int) -> Iterator[Reason]:
-    """Objections to the estimated costs at one of the prices, each rule once."""
+    """Reasons against the estimated costs at one of the prices, one per rule."""
     found: dict[str, Reason] = {}
     for name in evaluation.outcome_names[1:]:
         for reason in evaluation.reasons(name, place):
-            # With several budgets, one that nothing is charged to at these prices says nothing against the others.
+            # With several budgets, one without charges at these prices is no objection to the others.
             if reason.rule != "no_variance" or len(evaluation.outcome_names) == 2:
                 found.setdefault(reason.rule, reason)
     yield from found.values()
@@ -461,7 +462,7 @@ def priced_values(policy: DeployedPolicy, prices: ArrayLike, encoded: EncodedLog
 
 
 def encoded_data(encoded: EncodedLog, values: Sequence[ActionValues], extent: Extent) -> OffPolicyData:
-    """The off-policy data of some users of a fold with this extent; the prices of all `values` are concatenated."""
+    """The off-policy data of some users of a fold of this extent, with the prices of all `values` concatenated."""
     return off_policy_data(
         encoded.log,
         np.concatenate([part.probabilities for part in values], axis=1),

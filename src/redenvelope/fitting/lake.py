@@ -1,8 +1,8 @@
-"""From a lake and a budget to a plan: all users are audited; a sample of them trains, tunes and checks.
+"""Fitting from a lake: all users are audited, and a sample of them trains, tunes and checks.
 
 Beyond some number of users, models hardly improve and bounds hardly narrow; `SampleSettings` has both numbers. A user
-is sampled by the hash of the id and the seed alone, and all sums are taken bucket by bucket in a fixed order, so that
-neither the number of parts nor the engine changes a bit of the plan.
+is sampled by the hash of the id and the seed alone, and sums are reduced bucket by bucket in a fixed order, so the plan
+is the same to the last bit for any number of parts and any engine.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CHECK_USERS = 200_000
 
 @dataclass(frozen=True)
 class SampleSettings:
-    """How many users of a lake are sampled; all where there are fewer."""
+    """Number of users to sample from a lake; all if it has fewer."""
 
     train_users: int = TRAIN_USERS
     """Approximate number of users in the train fold; the tune fold is sampled at the same rate."""
@@ -50,7 +50,7 @@ class SampleSettings:
             raise UsageError("train_users and check_users must be at least 1")
 
     def shares(self, users: int, settings: FitSettings) -> NDArray[np.float64]:
-        """Share of each fold's users that is sampled, [folds]."""
+        """Share of users sampled in each fold, [folds]."""
         train, tune, check = settings.parts
         wanted = np.array([self.train_users, self.train_users * tune / train, self.check_users])
         return np.asarray(np.minimum(wanted / (users * np.array([train, tune, check])), 1.0))
@@ -71,7 +71,7 @@ def fit_lake(
 ) -> Plan:
     """The best plan for a budget, from a log that does not fit in memory; arguments are as in `fit`.
 
-    All users are audited. `sample` says how many of them train and check.
+    All users are audited; `sample` sets how many train and check.
     """
     engine, settings, sample = engine or LocalEngine(), settings or FitSettings(), sample or SampleSettings()
     stages, campaign = Stages(progress), campaign or Campaign()
@@ -112,7 +112,7 @@ def audit_lake(
     known_before: Collection[str],
     stages: Stages,
 ) -> Audit:
-    """The audit of all users of a lake, in two passes."""
+    """Audit all users of a lake, in two passes."""
     stages.begin("audit of all")
     opened = Opened(engine, _Measured(_Charged(lake.logs, campaign.budgets)))
     audit = audit_partitions(lake.parts, budget, opened, known_before=known_before)
@@ -141,7 +141,7 @@ class _Sampled:
     chosen: _Chosen
 
     def __call__(self, part: LakePart) -> Log | None:
-        """As one log; None where there are none."""
+        """The sampled users as one log; None if there are none."""
         picked = [(log, self.chosen.of(log)) for log in self.logs(part)]
         logs = [log.select(own) for log, own in picked if own.any()]
         return join_logs(logs) if logs else None
@@ -149,25 +149,25 @@ class _Sampled:
 
 @dataclass(frozen=True)
 class _Charged:
-    """Reads the logs of a part with the cost of each budget."""
+    """Reads the logs of a part with the budgets' costs."""
 
     logs: Callable[[LakePart], Iterable[Log]]
     budgets: tuple[Budget, ...]
     most_per_user: float | None = None
 
     def __call__(self, part: LakePart) -> Iterator[Log]:
-        """Bucket by bucket."""
+        """Yield the logs bucket by bucket."""
         return (capped_log(charged_log(log, self.budgets), self.most_per_user) for log in self.logs(part))
 
 
 @dataclass(frozen=True)
 class _Measured:
-    """Reads the logs of a part as they were measured, for the audit."""
+    """Reads the logs of a part with costs as measured, for the audit."""
 
     charged: _Charged
 
     def __call__(self, part: LakePart) -> Iterator[Log]:
-        """Bucket by bucket."""
+        """Yield the logs bucket by bucket."""
         return (without_costs(log, ()) for log in self.charged(part))
 
 

@@ -1,6 +1,6 @@
-"""The policy before its price: the environment model, the campaign's terms, and the method that decides by them.
+"""The policy before its price: the environment model, the campaign's terms, and the method that decides with them.
 
-A policy plans ahead with the model, follows values learned without one, or looks one step ahead (the bandit).
+A policy plans ahead with the model, follows action values learned without one, or looks one step ahead (the bandit).
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ _UNIFORM = 1e6
 
 @dataclass(frozen=True, eq=False)
 class LearnedModel:
-    """What was learned from the training users: how states are encoded, and the environment model on them."""
+    """The result of training: the encoding of states, and the environment model on them."""
 
     encoder: Encoder
     catalogue: ActionCatalogue
     neural: NeuralFit
     history: HistoryChoice | None = None
-    """Whether states contain the user's history, and why; None where this was not tested."""
+    """Whether states contain the user's history, and why; None if that was not tested."""
 
     @property
     def steps(self) -> int:
@@ -81,17 +81,17 @@ class LearnedModel:
 
 @dataclass(frozen=True, eq=False)
 class CampaignTerms:
-    """What the campaign says besides the log: budgets, rules and exploration, for the states of one encoder."""
+    """The campaign's budgets, rules and exploration share, for the states of one encoder."""
 
     charges: Charges | None = None
-    """How each budget's cost follows from what is measured; None where the only budget is of the log's cost."""
+    """How each budget's cost follows from measured outcomes; None if the only budget is of the log's cost."""
     budgets: NDArray[np.float64] | None = None
-    """The mean cost per user that each of several budgets allows, [budgets]; None with one budget."""
+    """Mean cost per user that each of several budgets allows, [budgets]; None with one budget."""
     rules: tuple[Rule, ...] = ()
     joins_late: bool = False
     """Whether some users start after the campaign's first step."""
     constraint: RuleConstraint | None = None
-    """The rules as planners use them; None where there are none."""
+    """The rules as a constraint for planners; None if there are none."""
     explore: float = 0.0
     """Share of decisions drawn uniformly from the eligible actions."""
 
@@ -101,17 +101,17 @@ class CampaignTerms:
         return Pricing.at(*(0.0 for _ in range(1 if self.charges is None else len(self.charges.budgets))))
 
     def eligible(self, log: Log) -> NDArray[np.bool_] | None:
-        """Eligible actions of each row of a log, [rows, actions]; None where there are no rules."""
+        """Eligible actions in each row of a log, [rows, actions]; None if there are no rules."""
         state = eligibility_of_log(self.constraint, log)
         if state is None:
             return None
-        none = np.zeros((len(log), 0), np.float32)  # a log's conditions are known, so no encoded state is needed
+        none = np.zeros((len(log), 0), np.float32)  # conditions are evaluated on the log, so no states are needed
         return np.asarray(allowed(state, self.constraint, none, np.zeros(len(log), np.intp)))
 
 
 @dataclass(frozen=True, eq=False)
 class UnpricedPolicy:
-    """All that the train and tune folds determine: a policy that lacks only its price."""
+    """The result of the train and tune folds: a policy that lacks only its price."""
 
     learned: LearnedModel
     """Of the first member."""
@@ -123,7 +123,7 @@ class UnpricedPolicy:
 
     @property
     def policy(self) -> DeployedPolicy:
-        """The plan's."""
+        """The plan's policy."""
         return self.policies.plan
 
 
@@ -133,18 +133,18 @@ class Policies:
 
     plan: DeployedPolicy
     compared: dict[str, DeployedPolicy]
-    """The bandit where the plan is none, and uniform choice among eligible actions; by name."""
+    """By name: the bandit, unless the plan is one, and a uniform choice among eligible actions."""
     lookahead: LookaheadRecord | None = None
-    """How far the plan looks ahead, and why; None where nothing was to choose."""
+    """How far the plan looks ahead, and why; None if there was nothing to choose."""
 
     @property
     def by_name(self) -> dict[str, DeployedPolicy]:
-        """All of them, the plan first."""
+        """All policies, the plan's first."""
         return {"plan": self.plan} | self.compared
 
     @classmethod
     def cross_fitted(cls, members: Sequence[Policies]) -> Policies:
-        """Those of each member as one."""
+        """Combine the policies of the members by name."""
         named = {name: cross_fitted([each.by_name[name] for each in members]) for name in members[0].by_name}
         return cls(named.pop("plan"), named, members[0].lookahead)
 
@@ -157,8 +157,8 @@ def learn_model(
     rules: tuple[Rule, ...] = (),
     first: LearnedModel | None = None,
 ) -> LearnedModel:
-    """Learn the environment model from the training users, and calibrate it on them and on tune users; encoded and
-    built as the `first` member's, where that is given."""
+    """Learn the environment model from training users, and calibrate it on them and on tune users. If `first` is given,
+    use its encoder and structure."""
     chosen = settings.neural
     if first is None:
         encoder, training, history = _encoded(train, settings, rules)
@@ -176,7 +176,7 @@ def learn_model(
 
 
 def campaign_terms(objective: Objective, rules: tuple[Rule, ...], train: Log, encoder: Encoder) -> CampaignTerms:
-    """The terms of a campaign, without exploration, in the states of an encoder fitted on the training users."""
+    """The terms of a campaign, without exploration, for an encoder fitted to the training users."""
     joins_late = bool((train.step[train.starts[:-1]] != train.first_step).any())
     return CampaignTerms(
         charges=objective.charges(train, train.catalogue, encoder),
@@ -190,10 +190,11 @@ def campaign_terms(objective: Objective, rules: tuple[Rule, ...], train: Log, en
 def _encoded(
     train: Log, settings: FitSettings, rules: tuple[Rule, ...]
 ) -> tuple[Encoder, Examples, HistoryChoice | None]:
-    """The training users' rows; states contain the history where that predicts better on held-out training users."""
+    """Encode the training users; states contain the history if that predicts held-out training users better."""
     encoder = Encoder.fit(train)
     if settings.method == "learned" and encoder.campaign_steps > 1 and any(rule.most is not None for rule in rules):
-        # Eligibility depends on earlier actions: trees count them along their branches, networks need them as inputs.
+        # Eligibility depends on earlier actions: trees count these along their branches, but networks need them as
+        # inputs.
         with_history = encoder.with_history(train)
         return with_history, Examples.from_log(train, with_history), None
     if settings.history == "none" or encoder.campaign_steps == 1:
@@ -203,13 +204,13 @@ def _encoded(
     choice = try_history(examples, settings.neural, settings.seed)
     if choice.included:
         return with_history, examples, choice
-    # The history is the last part of a state: without it, a state is what comes before.
+    # The history is the last part of a state, so a state without it is a prefix.
     plain = np.ascontiguousarray(examples.states[:, : encoder.layout.width])
     return encoder, Examples.from_log(train, encoder, plain), choice
 
 
 def model_fidelity(learned: LearnedModel, tune: EncodedLog) -> Fidelity:
-    """How faithful the model is to held-out users."""
+    """Measure how well the model predicts held-out users."""
     found = measure_fidelity(learned.neural.model, Examples.from_log(tune.log, learned.encoder, tune.states))
     return replace(found, reasons=tuple(map(tune.log.catalogue.named, found.reasons)))
 
@@ -224,8 +225,8 @@ def unpriced_policies(
     stages: Stages,
     first: PolicySpecification | None = None,
 ) -> Policies:
-    """Policies at price 0; a model that is not trusted is planned with only if `settings` ask for it. They decide as
-    the `first` member does, where that is given."""
+    """Policies at price 0; an untrusted model is planned with only if `settings` ask for it. If `first` is given, they
+    decide as that member does."""
     if first is not None:
         settings = replace(settings, method=cast(Method, first.method), temperature=first.temperature)
     method = _method(learned, terms, trusted, settings)
@@ -240,7 +241,7 @@ def unpriced_policies(
         except ModelError as error:
             if settings.method == "learned":
                 raise
-            # The last resort: one step ahead, the errors of an untrusted model do not accumulate.
+            # The last resort: looking one step ahead, errors of an untrusted model do not accumulate.
             stages.finish("policy", f"values could not be learned ({error})")
             method = "bandit"
     if method == "planned":
@@ -258,7 +259,7 @@ def unpriced_policies(
 
 
 def _method(learned: LearnedModel, terms: CampaignTerms, trusted: bool, settings: FitSettings) -> Method:
-    """The method that the settings ask for, or that suits the campaign."""
+    """The method that the settings ask for or, with "auto", the one that suits the campaign."""
     method = settings.method
     if method == "auto":
         without: Method = "learned" if terms.charges is None else "bandit"
@@ -378,7 +379,7 @@ def _learned_policy(
     settings: FitSettings,
     stages: Stages,
 ) -> DeployedPolicy:
-    """Values for all prices, learned twice: without entropy to find the temperature, then with it."""
+    """Learn action values for all prices twice: without entropy to find the temperature, then with it."""
 
     def fits(done: int, most: int) -> None:
         stages.going_on("policy", done, most, "learning without a model: step")
@@ -401,7 +402,7 @@ def _learned_policy(
 
 
 def describe_policy(policy: DeployedPolicy) -> str:
-    """How a policy decides, in one line."""
+    """A policy's method, lookahead and temperature, in one line."""
     own = policy.specification
     method = "learned without a model" if own.method == "learned" else own.method
     ahead = "1 step ahead" if own.horizon == 1 else f"{own.horizon} steps ahead"
@@ -410,10 +411,10 @@ def describe_policy(policy: DeployedPolicy) -> str:
 
 
 def as_logged_under(log: Log, rules: tuple[Rule, ...]) -> Log:
-    """The log, listing what could be drawn where the campaign's rules were in force when it was written.
+    """The log with eligibility restricted to what could be drawn under those campaign rules that were already in force.
 
-    A rule was in force for an action that was never logged against it. Where it was, it is new, and what it forbids
-    could be drawn.
+    A rule counts as in force for an action that was never logged against it. Otherwise it is new, and the actions that
+    it forbids could be drawn.
     """
     if not rules:
         return log
@@ -428,14 +429,14 @@ def as_logged_under(log: Log, rules: tuple[Rule, ...]) -> Log:
 
 
 def with_rules(audit: Audit, log: Log, eligible: NDArray[np.bool_] | None) -> Audit:
-    """The audit of a log, with a finding on how much of the log complies with the rules."""
+    """The audit with a finding on how much of the log complies with the rules."""
     return audit if eligible is None else replace(audit, findings=merge(audit.findings, log_left(log, eligible)))
 
 
 def log_left(log: Log, eligible: NDArray[np.bool_]) -> tuple[Finding, ...]:
-    """How many rows and users of a log got only eligible actions, [rows, actions]; no finding where all did.
+    """A finding on how many rows and users of a log got only eligible actions, [rows, actions]; none if all did.
 
-    A logged action that the rules now forbid has importance weight 0: it says nothing about a plan with these rules.
+    A logged action that the rules now forbid has importance weight 0: it is no evidence about a plan with these rules.
     """
     complies = eligible[np.arange(len(log)), log.action]
     if complies.all():

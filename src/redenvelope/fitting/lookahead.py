@@ -1,8 +1,8 @@
-"""How far a plan looks ahead: the depth of its trees, and whether values to go follow them, chosen on tune users.
+"""Lookahead: the depth of a plan's trees, and whether they have values to go at their leaves, chosen on tune users.
 
-Every candidate is followed through the learned model from the first states of pilot users, at a few prices. The one
-that is cheapest to decide by is taken, unless it measurably loses reward: trees of one step with values to go, trees of
-two, and the same trees alone.
+Candidates are trees of one step and of two with values to go, and trees without them. Each is rolled out in the learned
+model from the first states of pilot users, at a few prices. The cheapest to compute is taken, unless it measurably
+loses reward.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from redenvelope.prices import outcome_weights
 from redenvelope.randomness import fraction
 
 _LARGEST_LOSS = 0.003
-"""Share of the gain that a candidate may lose against the best of them: about what 500 pilot users can tell."""
+"""Share of the gain that a candidate may lose against the best: about the precision with 500 pilot users."""
 _PRICES = (0.25, 0.75, 2.0, 1e3)
-"""At which candidates are compared, in units of the price above which little is bought; nothing is at the last."""
+"""Prices at which candidates are compared, in units of the price above which little is bought; the last buys none."""
 
 
 ALONE = "alone"
-"""The candidate without values to go; where it is the best, trees as deep as a moderate size allows are used."""
+"""The candidate without values to go; if it is chosen, trees are as deep as a moderate size allows."""
 
 
 def value_learner(policy: DeployedPolicy, train: Log, settings: FitSettings) -> ValueLearner | None:
-    """What learns values to go from the states of training users; None where there is nothing to learn.
+    """The learner of values to go, on states of training users; None if there is nothing to learn.
 
-    `policy` looks one step ahead, and says the model, the rules and the exploration share.
+    `policy` looks one step ahead and supplies the model, the rules and the exploration share.
     """
     planner, steps = _planner(policy), policy.specification.steps
     if not can_learn(planner, settings.values):
         return None
-    # Twice as many users as states of each step: users may join late, and leave.
+    # Twice as many users as states per step, because users may join late or leave.
     wanted = 2 * settings.values.sampled(steps) / len(train.users)
     some = train.select(fraction(train.keys, "values to go", settings.seed) < wanted)
     encoded = encode(some, policy.encoder, steps, policy.constraint)
@@ -60,13 +60,13 @@ def planned_policy(
     settings: FitSettings,
     budgets: FloatArray | None,
 ) -> tuple[DeployedPolicy, LookaheadRecord | None]:
-    """The policy that plans ahead, from one that looks one step ahead at temperature 0, and how it was chosen."""
+    """The policy that plans ahead, from one that looks one step ahead at temperature 0, and a record of the choice."""
     actions, steps = len(policy.catalogue), policy.specification.steps
     alone = _with(policy, horizon=min(settings.horizon or fit_depth(actions, steps, MODERATE_TREE), steps))
     horizons = [horizon for horizon in (1, 2) if horizon == 1 or actions**horizon <= MODERATE_TREE]
     if settings.horizon is not None:
         horizons = [settings.horizon]
-    # A tree of two steps is small: where it reaches the end of the campaign, nothing has to follow it.
+    # A tree of two steps is small; if it reaches the end of the campaign, it needs no values to go.
     to_the_end = steps <= horizons[-1]
     if learner is None or not settings.leaf_values or to_the_end:
         warm = at_temperature(alone, temperature_for(alone, pilot_users, settings, budgets))
@@ -84,7 +84,7 @@ def planned_policy(
 
 
 def planned_like(policy: DeployedPolicy, learner: ValueLearner | None, wanted: PolicySpecification) -> DeployedPolicy:
-    """The policy that looks ahead as another does, from one that looks one step ahead."""
+    """Give a policy that looks one step ahead the lookahead of another."""
     warm = replace(policy, specification=wanted)
     if not wanted.leaf_values or learner is None:
         return with_baseline(warm, learner)
@@ -94,7 +94,7 @@ def planned_like(policy: DeployedPolicy, learner: ValueLearner | None, wanted: P
 def compare_lookahead(
     planners: Mapping[str, TreePlanner], pilot_users: EncodedLog, learner: ValueLearner
 ) -> LookaheadRecord:
-    """Follow planners through the model; the first that loses nothing measurable is chosen."""
+    """Roll out planners in the model, and choose the first that loses nothing measurable."""
     prices = np.outer(_PRICES, learner.grid.units)
     weights = outcome_weights(prices)[:, :-1]
     states, left = pilot_users.first_states()
@@ -104,7 +104,7 @@ def compare_lookahead(
     for name, planner in planners.items():
         outcomes = ModelPrice(planner, states, left, standing, layout=pilot_users.layout).by_user(prices)
         worth[name] = np.einsum("op,oup->up", weights, outcomes[:, :, :-1])
-        # Of a policy that buys nothing, at the same prices.
+        # The outcomes of the last price, which buys nothing, valued at the same prices.
         least = float(np.einsum("op,ou->up", weights, outcomes[:, :, -1]).mean())
     best = max(float(found.mean()) for found in worth.values())
     gain = max(best - least, 1e-12)
@@ -114,8 +114,8 @@ def compare_lookahead(
 
 
 def _error(planner: TreePlanner, users: EncodedLog, prices: FloatArray) -> float:
-    """Root mean square error of the penalised reward to go that leaf values tell of the users' states, against what a
-    step, and the values to go after it, tell; 0 without leaf values."""
+    """Root mean square error of leaf values in the users' states, as penalised reward to go, against one step of the
+    model followed by leaf values; 0 without leaf values."""
     values, rows = planner.leaf_values, np.flatnonzero(users.steps_left < planner.steps)
     if values is None or not len(rows):
         return 0.0
@@ -129,7 +129,7 @@ def _error(planner: TreePlanner, users: EncodedLog, prices: FloatArray) -> float
 
 
 def with_baseline(policy: DeployedPolicy, learner: ValueLearner | None) -> DeployedPolicy:
-    """The same decisions, with values to go for estimates where its own trees end before the campaign."""
+    """The same decisions, with values to go for doubly robust estimates if trees end before the campaign."""
     own, planner = policy.specification, _planner(policy)
     if learner is None or own.leaf_values or planner.depth >= own.steps:
         return policy
@@ -142,12 +142,12 @@ def at_temperature(policy: DeployedPolicy, temperature: float) -> DeployedPolicy
 
 
 def _with_values(policy: DeployedPolicy, values: LeafValues | None) -> DeployedPolicy:
-    """The policy whose decisions count values to go."""
+    """The policy with values to go at its leaves."""
     return replace(_with(policy, leaf_values=True), source=replace(_source(policy), leaf_values=values))
 
 
 def _with(policy: DeployedPolicy, **changes: Any) -> DeployedPolicy:
-    """The policy with another specification."""
+    """The policy with changes to its specification."""
     return replace(policy, specification=replace(policy.specification, **changes))
 
 

@@ -22,12 +22,12 @@ class Objective:
     """What a fit optimizes."""
 
     budgets: tuple[Budget, ...]
-    """The campaign's budgets; empty where the only budget is of the log's cost."""
+    """The campaign's budgets; empty if the only budget is of the log's cost."""
     question: Question
 
     @property
     def several(self) -> NDArray[np.float64] | None:
-        """The mean cost per user that each of several budgets allows, [budgets]; None with one budget."""
+        """Mean cost per user that each of several budgets allows, [budgets]; None with one budget."""
         limits = np.array([each.limit for each in self.question.budgets], dtype=np.float64)
         return limits if len(limits) > 1 else None
 
@@ -38,15 +38,15 @@ class Objective:
 
     @property
     def audited(self) -> float | None:
-        """The budget of the log's own cost, for the audit; None where there is none."""
+        """The budget of the log's own cost, for the audit; None if there is none."""
         return self.question.budget if is_plain(self.budgets) else None
 
     def charged(self, log: Log) -> Log:
-        """The log with the cost of each budget."""
+        """The log with each budget's cost."""
         return charged_log(log, self.budgets)
 
     def charges(self, log: Log, catalogue: ActionCatalogue, encoder: Encoder) -> Charges | None:
-        """How the budgets' costs follow from what is measured; None where the only cost is the log's."""
+        """How the budgets' costs follow from measured outcomes; None if the only cost is the log's."""
         if is_plain(self.budgets):
             return None
         return new_charges(self.budgets, log.measured_names, catalogue, encoder)
@@ -59,7 +59,7 @@ def objective_of(
     confidence: float,
     audience: int | None = None,
 ) -> Objective:
-    """The objective that the arguments describe; budgets are given in the campaign or as arguments, never both."""
+    """The objective that the arguments describe; budgets come from the campaign or the arguments, never both."""
     budgets = () if campaign is None else campaign.budgets
     if not budgets:
         users = audience if audience is not None or campaign is None else campaign.audience

@@ -1,6 +1,6 @@
-"""Which prices to check: temperature, price grid and exploration share, chosen on the pilot users.
+"""The prices to check: temperature, price grid and exploration share, chosen on pilot users.
 
-Everything here is the policy's own prediction. What the prices really cost and earn, the check users say.
+Everything here uses the policy's own predictions; the check users then estimate what the chosen prices cost and earn.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from redenvelope.planning.planner import TreePlanner
 from redenvelope.planning.temperature import entropy_cost, suggest_temperature
 
 _HARDLY = 1e-9
-"""A share of exploration that explores nothing."""
+"""An exploration share so small that nothing is explored."""
 _PRICE_RANGE, _HALVINGS = 2.0**24, 30
-"""Prices of one step lie between one unit through this and times this; so many halvings find one."""
+"""Prices of one step are bisected in so many steps, between one unit divided by the range and one multiplied by it."""
 _EXPLORED = 0.03
-"""The share of a budget, and of the plan's gain, that exploration may cost."""
+"""Largest share of a budget, and of the plan's gain, that exploration may cost."""
 _CHANGED = 0.1
-"""The share of decisions that the next plan is expected to change: what exploration has to show."""
+"""Share of decisions that the next plan is expected to change, and that exploration has to inform."""
 
 
 def temperature_for(
     policy: DeployedPolicy, pilot_users: EncodedLog, settings: FitSettings, budgets: FloatArray | None = None
 ) -> float:
-    """The temperature that is asked for, or one that costs little reward at the price where half of the largest cost is
-    spent; with several budgets [budgets], at the prices that the policy's own values predict for them."""
+    """The temperature in the settings, or one that costs little reward: at the price that spends half of the largest
+    cost or, with several budgets [budgets], at their predicted prices."""
     if settings.temperature is not None:
         return settings.temperature
     search = settings.search
@@ -51,7 +51,7 @@ def temperature_for(
         paths = predicted_paths(policy, pilot_users, search, budgets, 2, search.pilot_passes // 2)
         place = int(np.abs(paths.ladder.limits - budgets).sum(axis=1).argmin())
         known = np.where(np.isfinite(paths.ladder.duals), paths.ladder.duals, 0.0)
-        # Where budgets cannot be met, the highest known prices.
+        # For budgets that cannot be met, the highest known prices.
         prices = np.where(np.isfinite(paths.ladder.duals[place]), paths.ladder.duals[place], known.max(axis=0))[None]
     else:
         curve = refined_frontier(_tree_price(policy, pilot_users), search.pilot_prices)
@@ -68,7 +68,7 @@ def candidates(
     budgets: FloatArray | None,
     cache: StageCache,
 ) -> tuple[dict[str, CandidatePolicy], Paths | None]:
-    """Every policy with the prices at which to check it; with several budgets [budgets], the plan's paths as well.
+    """Every policy with the prices to check it at; with several budgets [budgets], also the plan's paths.
 
     The uniform policy is the same at any price.
     """
@@ -100,19 +100,19 @@ def _mixing(policy: DeployedPolicy, paths: Paths) -> CandidatePolicy:
 
 
 def grid_of_prices(policy: DeployedPolicy, pilot_users: EncodedLog, settings: SearchSettings, count: int) -> FloatArray:
-    """About `count` prices, rising from 0 to infinity: where the frontier bends, and evenly in between."""
+    """About `count` prices from 0 to infinity, ascending: the bends of the frontier, and even steps between them."""
     bends = refined_frontier(_tree_price(policy, pilot_users), settings.pilot_prices).duals
     finite = np.unique(bends[np.isfinite(bends)])
     if len(finite) < 2:
         return np.unique(bends)
-    # Even steps within each gap: the planner's time grows with blocks of prices, not with prices.
+    # Even steps within each gap, because planning time grows with blocks of prices, not with single prices.
     each = max(1, (count - 2) // (len(finite) - 1))
     gaps = [np.linspace(low, high, each, endpoint=False) for low, high in pairwise(finite)]
     return np.concatenate([*gaps, finite[-1:], [np.inf]])
 
 
 def _tree_price(policy: DeployedPolicy, pilot_users: EncodedLog) -> PriceFunction:
-    """Predicted outcomes of the pilot users as far as values look: a cheap way to locate the prices of interest."""
+    """Predicted mean outcomes of the pilot users within the horizon of action values: a cheap way to locate prices."""
 
     def of_member(own: DeployedPolicy, users: EncodedLog) -> PriceFunction:
         (states, left), eligibility = users.first_states(), users.first_eligibility()
@@ -127,7 +127,7 @@ def _tree_price(policy: DeployedPolicy, pilot_users: EncodedLog) -> PriceFunctio
 
 
 def _believed(policy: DeployedPolicy, pilot_users: EncodedLog) -> PriceFunction:
-    """Predicted outcomes of the pilot users' whole campaign."""
+    """Predicted mean outcomes of the pilot users over the whole campaign."""
 
     def of_member(own: DeployedPolicy, users: EncodedLog) -> PriceFunction:
         return own.believed(*users.first_states(), users.first_eligibility())
@@ -138,7 +138,7 @@ def _believed(policy: DeployedPolicy, pilot_users: EncodedLog) -> PriceFunction:
 def _over_members(
     policy: DeployedPolicy, users: EncodedLog, of_member: Callable[[DeployedPolicy, EncodedLog], PriceFunction]
 ) -> PriceFunction:
-    """Mean outcomes of users who follow the members of a policy, of each of which `of_member` tells its own users'."""
+    """Mean outcomes over the members of a policy, given `of_member`, the price function of one member's own users."""
     parts = [
         (of_member(own, some), len(some.log.users) / len(users.log.users)) for own, some in users.by_member(policy)
     ]
@@ -155,7 +155,7 @@ def predicted_paths(
     rungs: int,
     passes: int | None = None,
 ) -> Paths:
-    """The ladder and the frontiers of several budgets [budgets], as the policy's own values predict the campaign."""
+    """The ladder and the frontiers of several budgets [budgets], as the policy's own values predict them."""
     plans = gather_plans(_believed(policy, pilot_users), budgets, settings.pilot_passes if passes is None else passes)
     return paths_through(plans, budgets, rungs, settings.frontier_points)
 
@@ -163,7 +163,7 @@ def predicted_paths(
 def model_frontier(
     policy: DeployedPolicy, pilot_users: EncodedLog, duals: FloatArray, settings: SearchSettings
 ) -> Frontier:
-    """The frontier that the policy's own values predict: at some of the duals [duals], linear in between."""
+    """The frontier predicted by the policy's own values at some of the duals [duals], interpolated in between."""
     places = np.unique(np.linspace(0, len(duals) - 1, settings.pilot_prices).round().astype(int))
     rewards, costs = _believed(policy, pilot_users)(duals[places, None])
     everywhere = np.arange(len(duals))
@@ -171,12 +171,12 @@ def model_frontier(
 
 
 def exploration_share(bandit: DeployedPolicy, pilot_users: EncodedLog, train: Log, question: Question) -> float:
-    """The default exploration share: the one after which the next plan earns most, as far as it is cheap.
+    """The default exploration share: the one that lets the next plan earn most, capped so that it stays cheap.
 
-    A share ε of decisions drawn evenly costs ε·g of reward, where g is what even choice loses at the budget's price λ.
-    It leaves the next plan, which changes a share δ of the decisions among k actions, an estimate of its cost with a
-    standard error near sd·√(δk / (εn)); the money that its bound keeps back would have earned λ times as much. The sum
-    is least at ε* = (0.82·λ·sd·√(δk / n) / g)^(2/3). Rows of the pilot users count as decisions of one step.
+    Drawing a share ε of decisions uniformly costs ε·g of reward, where g is the loss of a uniform choice at the
+    budget's price λ. The next plan changes a share δ of decisions among k actions, and its cost is then estimated with
+    a standard error near sd·√(δk / (εn)); the money that its bound holds back would have earned λ times as much. The
+    sum is smallest at ε* = (0.82·λ·sd·√(δk / n) / g)^(2/3). Rows of the pilot users count as one-step decisions.
     """
     decisions = _OneStepDecisions.of(bandit, pilot_users, question)
     price, plan = decisions.priced(question)
@@ -191,20 +191,20 @@ def exploration_share(bandit: DeployedPolicy, pilot_users: EncodedLog, train: Lo
         spent = np.add.reduceat(train.outcomes[1:] / decisions.units[:, None], train.starts[:-1], axis=1).sum(axis=0)
         error = price * float(spent.std()) * np.sqrt(_CHANGED * len(bandit.catalogue) / train.people)
         share = min(share, (0.82 * error / lost) ** (2 / 3))
-    # In steps of a half, so that budgets close to each other have plans in common.
+    # In powers of two, so that nearby budgets get the same plans.
     return float(EXPLORE * 2.0 ** np.floor(np.log2(max(share, 1e-6) / EXPLORE) + 1e-9))
 
 
 @dataclass(frozen=True, eq=False)
 class _OneStepDecisions:
-    """Predicted outcomes of every decision of the pilot users by itself, in units of a user's whole campaign."""
+    """Predicted outcomes of every single decision of the pilot users, scaled to a user's whole campaign."""
 
     predicted: FloatArray
     """[outcomes, rows, actions]"""
     eligible: NDArray[np.bool_]
     """[rows, actions]"""
     units: FloatArray
-    """What costs are counted in, [budgets]: several budgets' limits, so that all prices rise together."""
+    """Units of the costs, [budgets]: the limits of several budgets, so that all their prices rise together."""
 
     @classmethod
     def of(cls, bandit: DeployedPolicy, pilot_users: EncodedLog, question: Question) -> _OneStepDecisions:
@@ -216,12 +216,12 @@ class _OneStepDecisions:
 
     @cached_property
     def costs(self) -> FloatArray:
-        """In these units, all budgets together, [rows, actions]."""
+        """Costs in these units, summed over budgets, [rows, actions]."""
         return np.asarray(np.einsum("bra,b->ra", self.predicted[1:], 1 / self.units))
 
     @property
     def uniform(self) -> FloatArray:
-        """Mean outcomes of drawing evenly among what is eligible, [outcomes]."""
+        """Mean outcomes of a uniform choice among eligible actions, [outcomes]."""
         shares = self.eligible / self.eligible.sum(axis=1, keepdims=True)
         return np.asarray(np.einsum("ora,ra->o", self.predicted, shares) / len(shares))
 
@@ -232,8 +232,8 @@ class _OneStepDecisions:
         return np.asarray(np.take_along_axis(self.predicted, best[None, :, None], axis=2).mean(axis=(1, 2)))
 
     def priced(self, question: Question) -> tuple[float, FloatArray]:
-        """The least price within the budgets, or that reaches a target, and mean outcomes there, [outcomes]: those of
-        the two plans around it, mixed up to the budget or the target."""
+        """The lowest price with costs within the budgets, or with the reward down to the target, and mean outcomes
+        [outcomes] there: the two neighbouring plans mixed up to the budget or the target."""
         wanted = np.asarray([question.target_reward] if question.target_reward is not None else question.limits)
         counts = slice(0, 1) if question.target_reward is not None else slice(1, None)
         if ((dearest := self.outcomes(0.0))[counts] <= wanted).all():
@@ -269,10 +269,10 @@ def exploration_loss(
 
 
 def exploration_loss_at(policy: DeployedPolicy, pilot_users: EncodedLog, duals: tuple[float, ...]) -> float:
-    """The same with several budgets, or without a model: what the plan's prices would earn without exploration.
+    """The same with several budgets, or without a model: the gain in reward at the plan's prices without exploration.
 
-    A change in what is spent counts at the shadow prices [budgets]. Learned values tell what exploring at one step
-    loses, with exploration after it as learned: the losses of all steps add up.
+    A change in spending is valued at the shadow prices [budgets]. Learned values give the loss of exploring at one step
+    with later exploration as learned, so the losses of all steps are summed.
     """
     if not policy.specification.explore:
         return 0.0
@@ -286,7 +286,7 @@ def exploration_loss_at(policy: DeployedPolicy, pilot_users: EncodedLog, duals: 
 
 
 def _believed_at_all_steps(policy: DeployedPolicy, pilot_users: EncodedLog) -> PriceFunction:
-    """What learned values tell from every row of the pilot users on, per user."""
+    """Outcomes to go by learned values, summed over every row of the pilot users, per user."""
 
     def of_member(own: DeployedPolicy, users: EncodedLog) -> PriceFunction:
         price = own.believed(users.states, users.steps_left, users.eligibility)
@@ -296,7 +296,7 @@ def _believed_at_all_steps(policy: DeployedPolicy, pilot_users: EncodedLog) -> P
 
 
 def _without_exploration(policy: DeployedPolicy) -> DeployedPolicy:
-    # As good as none, by the programs that explore.
+    # Not 0, so that the same compiled programs are used.
     return replace(policy, specification=replace(policy.specification, explore=_HARDLY))
 
 
@@ -307,9 +307,9 @@ def next_effective_share(shown: Shown, policy: DeployedPolicy, place: Place) -> 
 
 
 def effective_share(decided: DecidedRows, eligible: NDArray[np.bool_]) -> float:
-    """Kish's effective sample size, as a share, of weights towards a uniform choice of the eligible actions.
+    """Kish's effective sample size, as a share, of importance weights of a uniform choice among eligible actions.
 
-    The expectation over decisions, of 1 / (eligible actions · propensity), at the step where it is smallest.
+    With propensities p over k eligible actions, 1 / E[Σ 1 / (k²·p)], at the step where it is smallest.
     """
     count = eligible.sum(axis=1)
     with np.errstate(divide="ignore"):

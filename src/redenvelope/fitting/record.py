@@ -1,4 +1,4 @@
-"""What is remembered of a fit: policies side by side on the check users, and all that the report tells."""
+"""The comparison and the record of a fit: policies side by side on the check users, and what the report shows."""
 
 from __future__ import annotations
 
@@ -53,20 +53,20 @@ from redenvelope.randomness import member_of
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What the check users say of the certified plan besides its certificate."""
+    """The certified plan compared with other policies on the check users."""
 
     policies: tuple[ComparedPolicy, ...]
-    """Logged, uniform, the best untargeted mixture, the bandit where the plan is none, and the plan."""
+    """Logged, uniform, the best untargeted mixture, the bandit unless the plan is one, and the plan."""
     untargeted: Untargeted
     shares: ActionShares
     effective_share: float
     """Effective sample size of the log that the plan would produce, as a share of its users."""
     frontier: pl.DataFrame | None
-    """With several budgets, the frontier along each; the only budget's is read off the ladder."""
+    """With several budgets, the frontier along each; for a single budget, it is read off the ladder."""
     priced: tuple[PricedPlan, ...]
-    """With several budgets, the plans that are mixed."""
+    """With several budgets, the plans that rungs mix."""
     sums: MixableSums | None
-    """Of these plans, on the check users."""
+    """Moments of these plans on the check users."""
 
 
 def compare_policies(
@@ -80,7 +80,7 @@ def compare_policies(
     """Compare the certified plan with others on the check users, `encoded`; `names` are those of the budgets."""
     policy, place, certificate = certified.policy, certified.stop.place, certified.certificate
     plan = check.added("plan", place)
-    # The mixture is not corrected for the past, so the plan beside it is not either.
+    # The mixture is not corrected for the past, so the plan compared with it must not be either.
     uncorrected = plan if check.correction is None else replace(check, correction=None).added("plan", place)
     untargeted, mixture = fixed.beside(uncorrected, check, encoded, certificate)
     priced, sums = priced_plans(check, paths)
@@ -102,15 +102,15 @@ def compare_policies(
 def compared_policies(
     check: Check, plan: FloatArray, untargeted: FloatArray, certificate: Certificate
 ) -> tuple[ComparedPolicy, ...]:
-    """The plan beside the log, uniform choice, the untargeted mixture, and the bandit, which climbs its own ladder to
-    the same budgets; what each user adds to the plan and the mixture is [outcomes, users]."""
+    """Compare the plan with the log, uniform choice, the untargeted mixture, and the bandit on its own ladder for the
+    same budgets. `plan` and `untargeted` are influences, [outcomes, users]."""
     places = {"uniform": Place(0)}
     if "bandit" in check.candidates:
         limits = [own.budget for own in certificate.budgets]
         places["bandit"] = climb(check.ladder("bandit"), limits, certificate.confidence).place
     found = {name: check.added(name, place) for name, place in places.items()}
     added = {"logged": logged_by_user(check.log), "uniform": found.pop("uniform"), "untargeted": untargeted} | found
-    # An estimate beyond what the log makes possible, such as a cost below zero, is noise and no figure to show.
+    # An estimate outside of what the log makes possible, such as a negative cost, is noise and not worth showing.
     noise = {name for name, place in places.items() if check.shares(name, place) @ check.impossible}
     if are_impossible(untargeted.mean(axis=1, keepdims=True), check.log)[:, 1:].any():
         noise.add("untargeted")
@@ -160,11 +160,11 @@ def fit_record(
     )
 
 
-# One table for people: the plan beside what was logged, chance, and the bandit, on the same users.
+# One table: the plan, what was logged, uniform choice and the bandit, on the same users.
 
 
 def compare(added: Mapping[str, FloatArray], confidence: float) -> tuple[ComparedPolicy, ...]:
-    """Compare policies by what each user adds, [outcomes, users]; the first is what the others are compared with."""
+    """Compare policies by their users' influences, [outcomes, users], with the first as the reference."""
     reference = next(iter(added.values()))
     reach = float(ndtri((1 + confidence) / 2))
     return tuple(_compared(name, users, users - reference, reach) for name, users in added.items())
@@ -178,51 +178,51 @@ def _compared(name: str, users: FloatArray, difference: FloatArray, reach: float
 
 
 def _means(users: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Means and their standard errors of what users add, [outcomes, users] -> [outcomes] each. Of a difference they are
-    paired: what is common to a user under both policies cancels before the spread is taken."""
+    """Means and standard errors over users, [outcomes, users] -> [outcomes] each. For a difference of policies they are
+    paired: what a user has in common under both cancels."""
     return users.mean(axis=1), users.std(axis=1, ddof=1) / np.sqrt(users.shape[1])
 
 
-# Is targeting worth it? The best untargeted mixture at the plan's own cost: a policy that ignores the state.
+# The value of targeting: the plan against the best mixture, at the same cost, that ignores the state.
 #
-# Each user draws one action for the whole campaign. The mixture with the greatest reward at a given cost has at most
-# one action more than there are budgets. Training users say which these are; check users only say what they are worth.
+# Each user draws one action for the whole campaign. The best mixture at given costs has at most one action more than
+# there are budgets. It is chosen on training users, and evaluated on check users.
 
 _FIXED_NUMBERS = 2**20
-"""Rows times actions of the training users that are looked at."""
+"""Limit on rows times actions of training users that are evaluated."""
 _ROUNDING = 1e-9
 _TOGETHER = 8
-"""Fixed actions evaluated in one pass."""
+"""Number of fixed actions evaluated in one pass."""
 _FINE = 1e4
-"""Penalty, in spreads of the reward, on exceeding the plan's cost: large enough to keep to it wherever possible."""
+"""Penalty for exceeding the plan's cost, in ranges of the reward: large enough to prevent it where possible."""
 
 
 @dataclass(frozen=True, eq=False)
 class FixedActions:
-    """Every action given to everybody; where it is not eligible, the cheapest eligible one is given."""
+    """The policies that give one action to everybody, or the cheapest eligible action where it is not eligible."""
 
     policy: DeployedPolicy
-    """Predicts the outcomes of a step: the baseline of the estimates."""
+    """Predicts the outcomes of a step, for the baseline of the estimates."""
     later: FloatArray
-    """Predicted outcomes of all later steps by steps left, this one included, [members, outcomes, 1 + steps,
-    actions]."""
+    """Predicted outcomes of all later steps, by number of steps left (this one included), [members, outcomes, 1 +
+    steps, actions]."""
     outcomes: FloatArray
-    """Mean reward and costs per user of each action as estimated on each member's training users, [members, outcomes,
+    """Estimated mean reward and costs per user of each action, on each member's training users, [members, outcomes,
     actions]."""
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """[actions]"""
+        """Labels of the actions, [actions]."""
         return self.policy.catalogue.labels
 
     def beside(
         self, plan: FloatArray, check: Check, encoded: EncodedLog, certificate: Certificate
     ) -> tuple[Untargeted, FloatArray]:
-        """The best mixture at the cost of a plan, and what each check user adds to it, [outcomes, users]; that of the
-        plan is `plan`.
+        """The best mixture at a plan's cost, and each check user's influence on it, [outcomes, users]; `plan` is the
+        plan's.
 
-        The shares come from other users, so the mixture's cost differs a little from the plan's. What that difference
-        buys, at the price at which the mixture exchanges cost for reward, is taken from the difference in reward.
+        Shares are chosen on other users, so the mixture's cost differs a little from the plan's. That difference is
+        valued at the price at which the mixture trades cost for reward, and subtracted from the difference in reward.
         """
         costs = np.array([each.cost.estimate for each in certificate.budgets])
         mixtures = [_mixed_actions(own, costs) for own in self.outcomes]
@@ -233,24 +233,24 @@ class FixedActions:
         mixture = np.zeros_like(plan)
         for number, shares in enumerate(by_member):
             mixture += (found @ shares[used]) * (member == number)
-        # Where nothing untargeted is as cheap as the plan, cost has no such price.
+        # If no mixture is as cheap as the plan, there is no such price.
         prices = np.mean([np.where(mixed.excess > 1e-6, 0.0, mixed.duals) for mixed in mixtures], axis=0)
         gap = plan - mixture
         (adds,), (error,) = _means((gap[0] - prices @ gap[1:])[None])
-        # A plan that is the mixture itself differs from it by rounding, which is nothing that targeting adds.
+        # If the plan is the mixture itself, they differ by rounding, which is not a gain from targeting.
         reach = float(ndtri((1 + certificate.confidence) / 2)) * float(error) + _ROUNDING * abs(float(plan[0].mean()))
         named = tuple(self.labels[action] for action in used)
         shares = tuple(float(share) for share in by_member.mean(axis=0)[used])
         return Untargeted(named, shares, float(adds), float(adds) - reach, float(adds) + reach), mixture
 
     def evaluated(self, encoded: EncodedLog, actions: IntArray, estimator: Estimator) -> Evaluation:
-        """Each of some actions [policies] given to everybody."""
+        """Evaluate each of some actions [policies], given to everybody."""
         extent = Extent.of(encoded.log)
         data = [encoded_data(part, [self._decided(part, actions)], extent) for part in encoded.batches()]
         return evaluate_partitions(data, [estimator], engine=LocalEngine())[estimator.name]
 
     def _decided(self, encoded: EncodedLog, actions: IntArray) -> ActionValues:
-        """Decisions and baselines, [rows, policies, actions]: the model's for this step, means for those after it."""
+        """Decisions and baselines, [rows, policies, actions]: the model's for this step plus means for later ones."""
         given = given_actions(encoded, self.policy.constraint, actions)
         probabilities = (given[:, :, None] == np.arange(len(self.labels))).astype(np.float32)
         now = self.policy.outcomes(encoded.states, encoded.row_keys)
@@ -261,14 +261,14 @@ class FixedActions:
 
 
 def _mixed_actions(outcomes: FloatArray, costs: FloatArray) -> Mixed:
-    """The mixture of fixed actions [outcomes, actions] of greatest reward at these costs, [budgets]."""
+    """The mixture of fixed actions [outcomes, actions] with the greatest reward at these costs, [budgets]."""
     plans = Priced(np.zeros((outcomes.shape[1], len(costs))), outcomes)
     fine = _FINE * (float(np.ptp(plans.rewards)) or 1.0)
     return best_mixture(plans, costs, budget_units(plans, costs), fine)
 
 
 def given_actions(encoded: EncodedLog, constraint: RuleConstraint | None, actions: IntArray) -> IntArray:
-    """What each row gets where each of some actions is given to everybody, [rows, policies]."""
+    """The action of each row under each fixed action, [rows, policies]."""
     eligible = encoded.eligible(constraint)
     if eligible is None:
         return np.broadcast_to(actions, (len(encoded.log), len(actions)))
@@ -276,7 +276,7 @@ def given_actions(encoded: EncodedLog, constraint: RuleConstraint | None, action
 
 
 def fixed_actions(trained: Sequence[Log], policy: DeployedPolicy, estimator: Estimator, seed: int) -> FixedActions:
-    """Every action given to everybody, as estimated on the training users of each member of a policy."""
+    """Estimate every fixed action on the training users of each member of a policy."""
     pairs = zip(trained, policy.members, strict=True)
     each = [_fixed_actions(train, member, estimator, seed) for train, member in pairs]
     later, outcomes = (np.concatenate([getattr(own, name) for own in each]) for name in ("later", "outcomes"))
@@ -297,8 +297,8 @@ def _fixed_actions(train: Log, policy: DeployedPolicy, estimator: Estimator, see
 
 
 def _later(encoded: EncodedLog, valuer: Valuer, given: IntArray, steps: int) -> FloatArray:
-    """Predicted outcomes of all later steps in the logged states, where each action is given to everybody, per user
-    with so many steps left, [outcomes, 1 + steps, actions]."""
+    """Mean predicted outcomes of all later steps per user, by number of steps left, if each action is given to
+    everybody in the logged states, [outcomes, 1 + steps, actions]."""
     predicted = np.take_along_axis(valuer.outcomes(encoded.states), given[None], axis=2)
     lefts = [encoded.steps_left == left for left in range(1 + steps)]
     sums = np.stack([predicted[:, own].sum(axis=1) for own in lefts], axis=1)
@@ -307,17 +307,17 @@ def _later(encoded: EncodedLog, valuer: Valuer, given: IntArray, steps: int) -> 
     return np.asarray(before / np.maximum(rows, 1)[None, :, None])
 
 
-# The frontier: what more or less of a budget buys, as the check users say.
+# The frontier: what more or less of a budget buys, estimated on the check users.
 
 
 def ladder_frontier(ladder: Ladder, model: Frontier, budget: str, confidence: float) -> pl.DataFrame:
-    """The frontier of one budget, by rising price: reward and cost of every rung with two-sided bounds, and as the
-    model believes.
+    """The frontier of one budget, by rising price: reward and cost of every rung with two-sided bounds, and as
+    predicted.
 
-    Costs and rewards fall with the price, so the nearest that do are shown. Two plans can always be mixed, so no reward
-    lies below the line between two others.
+    Costs and rewards must fall with the price, so they are projected onto falling sequences. Two plans can always be
+    mixed, so rewards are raised to their concave envelope.
     """
-    upward = slice(None, None, -1)  # a ladder's prices fall
+    upward = slice(None, None, -1)  # prices fall along a ladder
     lower, upper = (bound[:, upward] for bound in ladder.bounds((1 + confidence) / 2))
     means, prices = ladder.means[:, upward], ladder.prices[upward, 0]
     errors = np.array([rung.square for rung in ladder.rungs]).T[:, upward] ** 0.5
@@ -328,7 +328,7 @@ def ladder_frontier(ladder: Ladder, model: Frontier, budget: str, confidence: fl
 
 
 def priced_plans(check: Check, paths: Paths | None) -> tuple[tuple[PricedPlan, ...], MixableSums | None]:
-    """The plans that are mixed, each with what the check users say of it, and their sums; none with one budget."""
+    """The mixed plans, with their estimates on the check users and their joint moments; empty with one budget."""
     if paths is None:
         return (), None
     places = check.places("plan")

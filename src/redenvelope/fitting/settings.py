@@ -1,4 +1,4 @@
-"""The settings of a fit, with defaults that suit most logs."""
+"""The settings of a fit, with defaults that suit most logs: `FitSettings`, and `SearchSettings` inside it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from redenvelope.planning.temperature import is_temperature
 from redenvelope.serialization import to_plain
 
 EXPLORE = 0.02
-"""The largest exploration share by default; less where it would cost too much (`price_grid.exploration_share`)."""
+"""The largest default exploration share; smaller if that would cost too much (`price_grid.exploration_share`)."""
 
 Method = Literal["auto", "planned", "learned", "bandit"]
 History = Literal["auto", "none"]
@@ -26,14 +26,14 @@ History = Literal["auto", "none"]
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """How the prices to check are chosen. The numbers trade time for precision."""
+    """How the prices to check are chosen; larger numbers are slower and more precise."""
 
     rungs: int = 24
     """Approximate number of prices on the plan's ladder; between two rungs their plans are mixed."""
     compared_rungs: int = 8
-    """Approximate number of prices on the ladder of a policy that is only compared with."""
+    """Approximate number of prices on the ladder of a policy for comparison."""
     pilot_users: int = 500
-    """Users of the tune fold on whose first states the temperature and the range of prices are chosen."""
+    """Number of tune users on whose first states temperature and price range are chosen."""
     pilot_prices: int = 8
     """Prices at which the pilot users' frontier is computed."""
     pilot_passes: int = 8
@@ -41,7 +41,7 @@ class SearchSettings:
     frontier_points: int = 10
     """Approximate number of points on the frontier of each of several budgets."""
     agreement_users: int = 15_000
-    """At most so many users, of all folds, show whether the past matters beyond the state."""
+    """Most users, from all folds, on whom effects of the past beyond the state are estimated."""
 
     def __post_init__(self) -> None:
         for entry in fields(self):
@@ -54,34 +54,34 @@ class FitSettings:
     """The settings of a fit."""
 
     method: Method = "auto"
-    """`planned` plans ahead with the model, `learned` learns values without it, `bandit` looks one step ahead; `auto`
-    plans if the model is trusted on held-out users, and learns otherwise."""
+    """`planned` plans ahead with the model, `learned` learns action values without it, `bandit` looks one step ahead;
+    `auto` plans if the model is trusted on held-out users, and otherwise learns."""
     horizon: int | None = None
-    """Depth of the trees, in steps; None is the least that loses nothing measurable on tune users."""
+    """Depth of the trees, in steps; None is the smallest that loses nothing measurable on tune users."""
     leaf_values: bool = True
-    """Whether values to go, learned inside the model, may follow the trees; otherwise trees stand alone, as in the
-    paper, and are as deep as a moderate size allows."""
+    """Whether trees may have values to go, learned inside the model, at their leaves; without them, trees are as deep
+    as a moderate size allows and nothing follows them, as in the paper."""
     temperature: float | None = None
-    """Weight of entropy; None chooses one that costs little reward and keeps the overlap with the log."""
+    """Weight of entropy; None chooses one that costs little reward and keeps overlap with the log."""
     confidence: float = 0.95
     """Confidence level of the certificate."""
     seed: int = 0
     parts: tuple[float, float, float] = SHARES
     """Shares of users in the train fold (models), the tune fold (method, temperature, prices) and the check fold."""
     cross_fit: int = 1
-    """Number of groups of users: each checks a member of the plan that was made of the others, so that all users check;
-    1 has one member, which the check fold checks."""
+    """Number of groups of users, each of which checks a member of the plan that was made without it, so that all users
+    check; 1 is a single member, checked by the check fold."""
     history: History = "auto"
-    """Whether states contain the user's history; `auto` includes it where held-out users are predicted better."""
+    """Whether states contain the user's history; `auto` includes it if that predicts held-out users better."""
     explore: float | None = None
-    """Share of decisions drawn uniformly from the eligible actions, part of what is planned, priced and certified; None
-    is the campaign's share, or else one that costs little of the budget and of the gain."""
+    """Share of decisions drawn uniformly from the eligible actions; it is planned, priced and certified as part of the
+    policy. None is the campaign's share or, without one, a share that costs little of the budget and of the gain."""
     most_per_user: float | None = None
-    """The most that a user may cost over the campaign, which the ledger has to enforce; None is no such cap."""
+    """Cap on a user's cost over the campaign, which the ledger has to enforce; None is no cap."""
     known_before: tuple[str, ...] = ()
-    """Features that were known when the action was chosen although the audit suspects a leak."""
+    """Features confirmed to be known when the action was chosen, although the audit suspects a leak."""
     shown_users: int = 5_000
-    """Users on whom the report shows who gets what: enough to know shares to about one percent."""
+    """Number of users for the report on who gets what: enough for shares to about one percent."""
     estimator: Estimator | None = None
     """Off-policy estimator; None is doubly robust with marginalised ratios."""
     search: SearchSettings = field(default_factory=SearchSettings)
@@ -114,14 +114,14 @@ class FitSettings:
             raise UsageError(f"the confidence must be between 0.5 and 1, such as 0.95, not {self.confidence}")
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, the estimator by its name."""
+        """Plain data for JSON; the estimator is given by name."""
         named = {"estimator": None if self.estimator is None else self.estimator.name}
         plain = {entry.name: to_plain(getattr(self, entry.name)) for entry in fields(self) if entry.name not in named}
         return plain | named
 
 
 def settings_of(settings: FitSettings | None, choices: Mapping[str, Any]) -> FitSettings:
-    """Settings with some of their fields chosen by keyword."""
+    """The settings with some fields replaced by keyword."""
     base = settings or FitSettings()
     known = [entry.name for entry in fields(base)]
     unknown = sorted(choices.keys() - set(known))

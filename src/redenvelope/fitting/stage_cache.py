@@ -1,7 +1,7 @@
-"""Finished stages of a fit in a folder, found by the hash of everything that went into them.
+"""The stage cache: results of finished stages of a fit, stored in a folder under the hash of all their inputs.
 
-Deleting the folder loses only time. Nothing read from it is ever executed: content is checked against its own hash and
-decoded by type. An entry that is damaged, from another version or too large counts as absent, and the stage runs again.
+Deleting the folder loses only time. No code read from it is run: content is checked against its own hash and decoded by
+type. An entry that is damaged, from another version or too large counts as absent, and the stage runs again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LIMIT_BYTES = 2 * 2**30
 _DIGEST = hashlib.sha256().digest_size
 _LENGTH = 8
 
-_FORMAT = 3  # raise it whenever the same inputs give a stage another meaning
+_FORMAT = 3  # raise it whenever the same inputs lead to another result
 
 Arrays = dict[str, NDArray[Any]]
 _Words = tuple[dict[str, Any], list[tuple[str, str, tuple[int, ...]]]]
@@ -41,19 +41,19 @@ Result = TypeVar("Result")
 
 @dataclass(eq=False)
 class Cache:
-    """Finished stages in a folder of limited size; the least recently used ones are removed first."""
+    """Stored results in a folder of limited size; the least recently used are removed first."""
 
     folder: Path
     limit_bytes: int = _LIMIT_BYTES
     notes: list[str] = field(default_factory=list)
-    """What was found, stored or could not be stored, to look up when something goes wrong."""
+    """What was found, stored or not stored, for debugging."""
 
     def __post_init__(self) -> None:
         if self.limit_bytes < 0:
             raise UsageError(f"the limit of a cache must be 0 bytes or more, not {self.limit_bytes}")
 
     def get(self, key: str) -> tuple[dict[str, Any], Arrays] | None:
-        """The record and the arrays stored under a key; None where there are none, or they are damaged."""
+        """The record and the arrays stored under a key; None if there are none, or they are damaged."""
         path = self._path(key)
         try:
             content = read_regular(path, self.limit_bytes)
@@ -69,7 +69,7 @@ class Cache:
         return found
 
     def put(self, key: str, record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Store a record and arrays under a key; where that fails, only a note is made."""
+        """Store a record and arrays under a key; a failure is only noted."""
         size = sum(array.nbytes for array in arrays.values())
         if size > self.limit_bytes // 2:
             self.notes.append(f"{key[:16]}: {size:,} bytes are too many to store")
@@ -100,13 +100,13 @@ class Cache:
 
 
 def usual_cache() -> Cache | None:
-    """The cache of the current user; None where the environment disables it."""
+    """The cache of the current user; None if the environment disables it."""
     folder = cache_folder()
     return None if folder is None else Cache(folder / "stages")
 
 
 def _packed(record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Iterator[Any]:
-    """What a file holds, piece by piece, as arrays are large; those of large numbers first, so that all are aligned."""
+    """Yield a file's content in pieces, because arrays are large; wide types first, so that all are aligned."""
     kept = sorted(arrays.items(), key=lambda pair: -pair[1].itemsize)
     words = msgspec.json.encode((record, [(name, array.dtype.str, array.shape) for name, array in kept]))
     words += b" " * (-len(words) % _LENGTH)
@@ -133,19 +133,19 @@ def _unpacked(content: bytes) -> tuple[dict[str, Any], Arrays]:
 
 @dataclass(frozen=True)
 class Codec(Generic[Result]):
-    """How the result of a stage is stored: as a record for JSON and arrays for safetensors, and back."""
+    """Encodes the result of a stage as a record and arrays, and decodes it."""
 
     encode: Callable[[Result], tuple[Any, Arrays]]
     decode: Callable[[Any, Arrays], Result]
 
 
 def record_codec(kind: type[Result]) -> Codec[Result]:
-    """Of a record without arrays."""
+    """A codec for a record without arrays."""
     return Codec(lambda result: (result, {}), lambda record, _: from_plain(kind, record, f"the {kind.__name__}"))
 
 
 def flat_codec(kind: type[Result]) -> Codec[Result]:
-    """Of a dataclass whose fields are arrays, numbers, texts, tuples of these, or None."""
+    """A codec for a dataclass whose fields are arrays, numbers, texts, tuples of these, or None."""
 
     def encode(result: Result) -> tuple[Any, Arrays]:
         values = {each.name: getattr(result, each.name) for each in fields(kind)}  # type: ignore[arg-type]
@@ -160,23 +160,23 @@ def flat_codec(kind: type[Result]) -> Codec[Result]:
 
 
 class StageCache:
-    """Looks the stages of a fit up in a cache before they run, and stores them afterwards.
+    """Looks up each stage of a fit before running it, and stores its result afterwards.
 
-    The key of a stage contains the keys of the stages before it. Another budget therefore finds everything that does
-    not depend on one, another search finds the model, and an interrupted fit resumes after its last finished stage.
+    The key of a stage contains those of the stages before it. Another budget therefore reuses everything that does not
+    depend on it, other search settings reuse the model, and an interrupted fit resumes after its last finished stage.
     """
 
     def __init__(self, cache: Cache | None, log: Log, settings: FitSettings, inputs: tuple[object, ...] = ()) -> None:
-        """`inputs` are the records, numbers and texts, besides log, seed and folds, that all stages depend on."""
+        """`inputs` are the records, numbers and texts that all stages depend on, besides log, seed and folds."""
         self._cache, self._key = cache, ""
         if cache is not None:
             versions = f"{_FORMAT} {__version__} {jax.__version__} {np.__version__}"
             self._key = _sha256(versions, log_sha256(log), settings.seed, settings.parts, *inputs)
         self.hits: list[str] = []
-        """Stages that were found."""
+        """Names of the stages that were found."""
 
     def stage(self, name: str, inputs: tuple[Any, ...], make: Callable[[], Result], codec: Codec[Result]) -> Result:
-        """The result of a stage: from the cache where the same inputs gave it before, else made now and stored."""
+        """The result of a stage: from the cache if the same inputs were run before, else computed and stored."""
         if self._cache is None:
             return make()
         self._key = _sha256(self._key, name, *inputs)
@@ -195,7 +195,7 @@ class StageCache:
         return result
 
     def marked(self, name: str, text: str) -> str:
-        """What is reported of a stage, marked where it was found."""
+        """The text that reports a stage, marked if it was found in the cache."""
         return f"{text} (cached)" if name in self.hits else text
 
 

@@ -1,4 +1,7 @@
-"""Decisions for a table of any size: read, decided and written in parts."""
+"""Allocation: decide for every row of a table of users, of any size, in bounded memory.
+
+`allocate_file` reads a `UsersTable` in parts, has `plan/decide.py` decide for each, and writes all through a `Spool`.
+"""
 
 from __future__ import annotations
 
@@ -42,20 +45,20 @@ from redenvelope.plan.plan import Plan
 
 @dataclass(frozen=True)
 class AllocationSummary:
-    """What was decided, all in all."""
+    """A summary of the decisions of an allocation."""
 
     users: int
     expected_cost: float
-    """Mean over decisions, of this step alone."""
+    """Mean over decisions, for this step alone."""
     expected_reward: float
     actions: dict[str, int]
     """How often each action was drawn."""
     findings: tuple[Finding, ...]
-    """What was odd about the table; the first part's, where several parts had the same."""
+    """What was wrong or unusual in the table; where several parts had the same finding, the first part's."""
     expected_costs: dict[str, float] = field(default_factory=dict)
-    """Of several budgets, by their names; the first is `expected_cost`."""
+    """With several budgets, by budget name; the first is `expected_cost`."""
     held_out: int | None = None
-    """How many of the users are in the control group; None where there is none."""
+    """Number of users in the control group; None where the plan has none."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -78,13 +81,13 @@ def allocate_file(
     columns: ColumnMap | None = None,
     history: str | Path | None = None,
 ) -> AllocationSummary:
-    """Decide for every row of a table; memory grows with its length by a few bytes per row, which identify users.
+    """Decide for every row of a table. Memory grows only by a few bytes per row, used to detect repeated users.
 
-    Tables are files, or addresses: `postgresql://…?table=users`, `s3://bucket/users.parquet`. Decisions are written
-    whole or not at all.
+    Tables are files, or addresses: `postgresql://…?table=users`, `s3://bucket/users.parquet`. Either all decisions are
+    written or none.
 
-    `columns` names the table's own columns for user and step; without, they may have the names of the log. `history`
-    is a table of the users' earlier steps, held in memory, where the plan decides by them.
+    `columns` names the table's own columns for user and step; without it, they may have the names of the log. `history`
+    is a table of the users' earlier steps, held in memory, for plans whose decisions depend on them.
     """
     for given in (users, history):
         if given is not None and (str(out) == str(given) or same_file(Path(out), Path(given))):
@@ -127,7 +130,7 @@ def rows_of_users(
     columns: ColumnMap | None = None,
     history: str | Path | None = None,
 ) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """The rows of some users in a table, with the earlier steps of each, in the order in which they are asked for."""
+    """The rows of the wanted users, each with the user's earlier steps, in the order of `wanted`."""
     table = UsersTable(users, plan.columns, columns)
     check_users(table, plan.policy.encoder)
     past = None if history is None or not plan.needs_history else past_table(history, plan.columns)
@@ -150,7 +153,7 @@ def rows_of_users(
 
 
 def _earlier(past: pl.DataFrame, wanted: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """The earlier steps of some users, by the text of their ids."""
+    """The earlier steps of the wanted users, by user id as text."""
     found: dict[str, list[dict[str, Any]]] = {}
     rows = past.filter(serving_ids(past["user"]).cast(pl.String).is_in(list(wanted)))
     for row in rows.sort("step").iter_rows(named=True):
@@ -161,35 +164,35 @@ def _earlier(past: pl.DataFrame, wanted: Sequence[str]) -> dict[str, list[dict[s
 def _in_parts(
     plan: Plan, table: UsersTable, seed: int, past: pl.DataFrame | None
 ) -> Iterator[tuple[pl.DataFrame, tuple[Finding, ...]]]:
-    """The decisions for a table, part by part in its order, and what was odd: a part is read and encoded while another
-    is planned for, and the one before is written."""
+    """Yield the decisions and findings of each part, in table order. One part is read and encoded while another is
+    decided and the one before is written."""
     parts = table.parts(needed_columns(plan))
     decide = partial(decide_part, plan, seed=seed, history=past)
-    # The first part alone, so that only one thread compiles what all of them need.
+    # The first part runs alone, so that only one thread compiles the programs that all parts use.
     yield from map(decide, islice(parts, 1))
     yield from LocalEngine().map(decide, parts)
 
 
 def needed_columns(plan: Plan) -> frozenset[str]:
-    """The columns that decisions are made from."""
+    """The columns that decisions depend on."""
     encoder = plan.policy.encoder
     features = [number.name for number in encoder.numbers] + [category.name for category in encoder.categories]
     dates = [name for feature in features for name in dates_of(feature)]
     return frozenset({"user", "step", ELIGIBLE, *features, *dates})
 
 
-# Decisions on their way to a file: parts without names on its disk, then the whole in one step.
+# Writing decisions: parts go to unnamed files on the destination's disk, then everything is written in one step.
 
 
 PACKING = 1
-"""How hard decisions are packed (of zstd): more takes twice as long, and makes them no smaller."""
+"""The zstd level for decisions: a higher one takes twice as long and makes the files no smaller."""
 
-# Every part is an open file, of which a process may have about a thousand.
+# Every part is an open file, and a process may have about a thousand.
 _MOST_PARTS = 256
 
 
 def require_destination(out: str | Path) -> None:
-    """Refuse what decisions cannot be written to; worth asking before they are made."""
+    """Refuse a destination that decisions cannot be written to; call it before deciding."""
     if is_database(out):
         require_table(str(out))
     elif is_address(out):
@@ -204,7 +207,7 @@ def require_destination(out: str | Path) -> None:
 
 
 class Spool:
-    """Takes tables one after the other; memory holds the last of them, and a kill leaves nothing behind."""
+    """Collects tables and writes them as one. Memory holds only the last; a killed process leaves no files behind."""
 
     def __init__(self, out: str | Path) -> None:
         self._out = out
@@ -224,17 +227,17 @@ class Spool:
         self._open.close()
 
     def add(self, part: pl.DataFrame) -> None:
-        """Keep a table for later."""
+        """Add a table."""
         with writing(self._near):
             if len(self._parts) == _MOST_PARTS:
                 self._gather()
             if self._last is not None:
-                # Not packed: it is read only once more, and packing takes several times as long as writing.
+                # Uncompressed: the part is read only once more, and compressing takes several times as long as writing.
                 self._last.write_parquet(_path(self._new_part()), compression="uncompressed", statistics=False)
             self._last = part
 
     def finish(self) -> None:
-        """Write all of it, in the order in which it came: to a table, an object, or Parquet or CSV by the ending."""
+        """Write all tables in order: to a database table, an object, or a Parquet or CSV file by its ending."""
         whole = pl.concat([*self._written(), *([] if self._last is None else [self._last.lazy()])])
         if is_database(self._out):
             write_database(str(self._out), whole)
@@ -253,50 +256,50 @@ class Spool:
         return self._parts[-1]
 
     def _gather(self) -> None:
-        """Make one part of all."""
+        """Merge all written parts into one."""
         (before,), opened = self._written(), self._open
         self._open, self._parts = ExitStack(), []
         before.sink_parquet(_path(self._new_part()), compression="uncompressed", statistics=False)
         opened.close()
 
     def _written(self) -> list[pl.LazyFrame]:
-        """The parts before the last, in one table; none where there is no such part."""
+        """All parts but the last as one lazy table; empty where there are none."""
         return [pl.scan_parquet([_path(part) for part in self._parts], glob=False)] if self._parts else []
 
 
 def _path(handle: IO[bytes]) -> str:
-    """A path to an open file, whether it has a name or not."""
+    """A path to an open file, whether or not it has a name."""
     return handle.name if isinstance(handle.name, str) else f"/proc/self/fd/{handle.fileno()}"
 
 
-# A table of users from a file, so many rows at a time, with the names that decisions need.
+# Reading a table of users in slices, with its columns renamed to what decisions need.
 
 
 ROWS_AT_ONCE = 100_000
 PAST_ROLES = tuple(role for role in ROLES if role != "propensity")
-"""What histories are made of."""
-_CHECKED_BYTES = 9  # a row, while users are compared: its mark, and whether the next is the same
-_PAST_BYTES = 200  # a row of the past, in memory with its copies
+"""The columns of a history."""
+_CHECKED_BYTES = 9  # bytes per row while users are compared: a hash, and whether it equals the next
+_PAST_BYTES = 200  # bytes per row of a history in memory, copies included
 
 
 @dataclass(frozen=True, eq=False)
 class UsersTable:
-    """A table of users; `remembered` are the names of the plan's log, which the table may have, and `asked` those that
-    were given by hand, which it must have."""
+    """A table of users. Its columns may have the names of the plan's log (`remembered`); names given explicitly
+    (`asked`) must be in the table."""
 
     place: str | Path
     remembered: ColumnMap
     asked: ColumnMap | None
 
     def parts(self, wanted: frozenset[str]) -> Iterator[pl.DataFrame]:
-        """The columns wanted, as far as the table has them, so many rows at a time."""
+        """Yield the wanted columns that the table has, `ROWS_AT_ONCE` rows at a time."""
         renames = self.renames
         kept = [name for name in self._names if renames.get(name, name) in wanted and name not in renames.values()]
         for first in range(0, self.rows, ROWS_AT_ONCE):
             yield self._slice(kept, first).rename({name: role for name, role in renames.items() if name in kept})
 
     def require_room(self, row_bytes: int) -> None:
-        """Refuse a table whose rows would need more memory than there is."""
+        """Refuse a table whose rows need more memory than is free."""
         needed = self.rows * row_bytes
         left = memory_lacks(needed)
         if left is not None:
@@ -319,7 +322,7 @@ class UsersTable:
 
     @cached_property
     def _frame(self) -> pl.DataFrame | None:
-        """The whole table, where it is text or in a database; None where it is parquet, which is read as needed."""
+        """The whole table, for text files and databases; None for Parquet, which is read in slices."""
         if is_database(self.place):
             return read_database(str(self.place))
         if is_address(self.place):
@@ -347,7 +350,7 @@ class UsersTable:
 
     @cached_property
     def rows(self) -> int:
-        """How many rows the table has."""
+        """Number of rows."""
         if self._frame is not None:
             return len(self._frame)
         with self._failures():
@@ -355,12 +358,12 @@ class UsersTable:
 
     @cached_property
     def renames(self) -> dict[str, str]:
-        """The table's own names that are changed -> their roles."""
+        """The table's column name -> role, for the columns to rename."""
         return serving_renames(self._names, self.remembered, self.asked)
 
 
 def serving_renames(names: list[str], remembered: ColumnMap, asked: ColumnMap | None) -> dict[str, str]:
-    """A table's own names that are to be changed -> user, step or eligible."""
+    """The table's column name -> user, step or eligible, for the columns to rename."""
     renames = {}
     for role in ("user", "step", ELIGIBLE):
         name = (asked or remembered).name_of(role)
@@ -375,13 +378,13 @@ def serving_renames(names: list[str], remembered: ColumnMap, asked: ColumnMap | 
 
 
 def past_renames(names: list[str], remembered: ColumnMap) -> dict[str, str]:
-    """The same of a table of earlier steps, for all that histories are made of."""
+    """The column name -> role of a table of earlier steps, for the columns to rename."""
     roles = {remembered.name_of(role): role for role in PAST_ROLES}
     return {name: role for name, role in roles.items() if name != role and name in names and role not in names}
 
 
 def _with_whole_ids(frame: pl.DataFrame, columns: ColumnMap) -> pl.DataFrame:
-    """Ids of a text file as integers where they all are, as a log reads them."""
+    """User ids of a text file as integers if all of them are integers, as a log reads them."""
     for name in {columns.name_of("user"), "user"} & set(frame.columns):
         ids = read_ids(column(frame, name))
         if ids is not None and not ids.lost.any() and ids.values.str.contains(PLAIN_INTEGER).all():
@@ -392,7 +395,7 @@ def _with_whole_ids(frame: pl.DataFrame, columns: ColumnMap) -> pl.DataFrame:
 
 
 def check_users(table: UsersTable, encoder: Encoder) -> None:
-    """Refuse a table with rows of nobody, of no step, or of one user twice at a step, wherever in the file they are."""
+    """Refuse a table with missing users, missing steps, or the same user and step twice, anywhere in the file."""
     table.require_room(_CHECKED_BYTES)
     marks, first = np.empty(table.rows, np.uint64), 0
     for rows in _users_and_steps(table, encoder):
@@ -404,7 +407,7 @@ def check_users(table: UsersTable, encoder: Encoder) -> None:
 
 
 def _refuse_twice(table: UsersTable, encoder: Encoder, suspect: KeyArray) -> None:
-    """Refuse rows that share a user and step, given the marks of all such rows, and maybe a few others."""
+    """Refuse rows that share a user and step; `suspect` has the hashes of all such rows, and maybe of others."""
     found = [rows.filter(pl.Series(np.isin(marks_of(rows), suspect))) for rows in _users_and_steps(table, encoder)]
     repeats = find_repeats(pl.concat(found))
     if repeats is not None:
@@ -415,11 +418,11 @@ def _refuse_twice(table: UsersTable, encoder: Encoder, suspect: KeyArray) -> Non
 
 
 def _users_and_steps(table: UsersTable, encoder: Encoder) -> Iterator[pl.DataFrame]:
-    """The user and the step of every row, checked, and its number (`row`), so many rows at a time."""
+    """Yield user, step and row number (`row`) of every row, checked, `ROWS_AT_ONCE` rows at a time."""
     first, last_step = 0, encoder.first_step + encoder.campaign_steps - 1
     for part in table.parts(frozenset({"user", "step"})):
         if len(part.columns) < 2:
-            return  # said when it is decided
+            return  # reported when decisions are made
         users = serving_ids(part["user"], first)
         steps = serving_steps(part, encoder.first_step, last_step, first)
         yield pl.DataFrame({"user": users, "step": steps}).with_row_index("row", first)
@@ -427,7 +430,7 @@ def _users_and_steps(table: UsersTable, encoder: Encoder) -> Iterator[pl.DataFra
 
 
 def past_table(history: str | Path, remembered: ColumnMap) -> pl.DataFrame:
-    """The users' earlier steps, with the names that histories have: the table may have those of the plan's log."""
+    """The users' earlier steps, with columns renamed to their roles; the table may have the names of the plan's log."""
     table = UsersTable(history, ColumnMap(), None)
     table.require_room(_PAST_BYTES)
     names = {remembered.name_of(role): role for role in ROLES if role != "propensity"}

@@ -1,6 +1,7 @@
-"""The budget certificate: what a plan costs on held-out users, and whether that may be relied on.
+"""The budget certificate: what a plan costs on held-out users, and whether its upper bound is within the budget.
 
-This is the record. `ladder` computes its bounds, and `fixed_sequence_test` decides where the plan stops.
+This module holds the record, its wording and its JSON. `plan/ladder.py` computes the bounds, and
+`plan/fixed_sequence_test.py` chooses the plan and writes the certificate.
 """
 
 from __future__ import annotations
@@ -18,36 +19,36 @@ from redenvelope.serialization import from_plain, to_plain
 from redenvelope.wording import for_reader, html_block, number
 
 HIDDEN_ODDS = "hidden_odds_ratio"
-"""Diagnostic: the smallest factor on the odds of actions by which hidden causes could bring a cost to its budget."""
+"""Diagnostic: the smallest odds ratio of hidden confounding that could bring a cost to its budget."""
 UNDER_SPENT = "under_spent"
-"""Rule: the plan is certified, uses less than half of every budget, and would earn more with more of them."""
+"""Rule: the plan is certified, uses less than half of every budget, and would earn more with a larger one."""
 
 
 @dataclass(frozen=True)
 class BudgetFigure:
-    """One budget, and what the plan spends of it: means per user."""
+    """One budget and what the plan spends of it; means per user."""
 
     name: str
     budget: float
     cost: Estimate
-    """`upper` is the one-sided bound that certifies."""
+    """`upper` is the one-sided bound that the certificate rests on."""
     dual: float
-    """Shadow price: the reward that one more unit of this budget buys; 0 where it is slack."""
+    """Shadow price: the reward that one more unit of this budget buys; 0 where the budget is slack."""
     status: BudgetStatus
     logged: float
-    """What was spent per user as logged, on the same users."""
+    """Cost per user as logged, on the same users."""
     audience: int | None = None
-    """Users of the campaign, where that number is known."""
+    """Number of users in the campaign, where known."""
     total: float | None = None
-    """The budget for all of them."""
+    """The budget for the whole audience."""
 
     @property
     def unspent(self) -> float | None:
-        """What is expected to be left of the total."""
+        """The expected remainder of the total budget; None where the total or the audience is unknown."""
         return None if self.total is None or self.audience is None else self.total - self.cost.estimate * self.audience
 
     def total_sentence(self) -> str:
-        """What is expected to be left for all users; empty where their number is unknown."""
+        """The expected remainder for the whole audience in words; empty where the audience is unknown."""
         if self.unspent is None:
             return ""
         left = "unspent" if self.unspent >= 0 else "too much"
@@ -71,9 +72,9 @@ class Certificate:
 
     status: Literal["certified", "refused"]
     reasons: tuple[Reason, ...]
-    """Why it was refused, and warnings; refusals first."""
+    """Reasons for a refusal, then warnings."""
     budgets: tuple[BudgetFigure, ...]
-    """At least one, by their names."""
+    """At least one."""
     method: str
     confidence: float
     reward: Estimate
@@ -84,13 +85,13 @@ class Certificate:
     policy_sha256: str
     fold_sha256: str
     members: int = 1
-    """Members of the plan: of several, each was checked on the users who follow it and did not train it."""
+    """Members of the plan; each of several was checked on the users who follow it, and did not train on them."""
     clusters: int | None = None
-    """Clusters that these users form, which errors count; None where users are independent."""
+    """Number of clusters that the users form, for cluster-robust errors; None where users are independent."""
     most_per_user: float | None = None
-    """The cap on what a user costs over the campaign, which the ledger has to enforce; None where there is none."""
+    """The cap on a user's cost over the campaign, which the ledger has to enforce; None where there is none."""
     target_reward: float | None = None
-    """The reward that was asked for, where that was asked for instead of a budget."""
+    """The target reward, where the plan was fitted to one instead of a budget."""
 
     @property
     def budget(self) -> float:
@@ -104,31 +105,31 @@ class Certificate:
 
     @property
     def cost(self) -> Estimate:
-        """What is spent of the first budget; `upper` is the one-sided bound, `lower` that on the other side."""
+        """Cost against the first budget; `upper` and `lower` are one-sided bounds."""
         return self.budgets[0].cost
 
     @property
     def logged(self) -> dict[str, float]:
-        """Cost (of the first budget) and reward per user as logged, on the same users."""
+        """Cost (against the first budget) and reward per user as logged, on the same users."""
         return {"cost": self.budgets[0].logged, "reward": self.logged_reward}
 
     @property
     def is_certified(self) -> bool:
-        """Whether it may be relied on."""
+        """Whether the status is "certified"."""
         return self.status == "certified"
 
     @property
     def is_under_spent(self) -> bool:
-        """Whether it is certified, but leaves more than half of every budget that would earn more."""
+        """Whether the plan is certified but has the warning `UNDER_SPENT`."""
         return self.is_certified and any(reason.rule == UNDER_SPENT for reason in self.reasons)
 
     def of(self, budget: BudgetFigure) -> Certificate:
-        """The same certificate with one of its budgets alone."""
+        """The same certificate restricted to one of its budgets."""
         return replace(self, budgets=(budget,))
 
     @property
     def notes(self) -> tuple[Reason, ...]:
-        """Reasons that the sentence does not mention: it contains the first reason of a refusal."""
+        """The reasons that the sentence leaves out: all of them if certified, else all but the first."""
         return self.reasons if self.is_certified else self.reasons[1:]
 
     def __str__(self) -> str:
@@ -142,8 +143,8 @@ class Certificate:
         return [for_reader(said) for said in (self.sentence(), *(reason.message for reason in self.notes))]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: reasons in words, with the rule and the weight of each, and the figures of the first
-        budget at the top."""
+        """Plain data for JSON: the reasons as messages, rule and weight of each, and the first budget's figures at the
+        top."""
         plain = to_plain(self)
         for own, written in zip(self.budgets, plain["budgets"], strict=True):
             written["dual"] = "infinity" if np.isinf(own.dual) else own.dual
@@ -158,7 +159,7 @@ class Certificate:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Certificate:
-        """The certificate that `as_dict` wrote."""
+        """Read what `as_dict` wrote."""
         written = from_plain(_Written, content, "the certificate")
         if len(written.reasons) != len(written.rules) or not written.budgets:
             raise PlanError("the certificate is damaged: it needs a rule for each reason, and at least one budget")
@@ -235,12 +236,12 @@ _WRITTEN = (
         "rules",
     ),
 )
-"""What a certificate in JSON holds, in this order."""
+"""The keys of a certificate in JSON, in this order."""
 
 
 @dataclass(frozen=True)
 class _Rule:
-    """The rule and the weight of a reason."""
+    """Rule and weight of a reason."""
 
     rule: str
     weight: Weight
@@ -248,7 +249,7 @@ class _Rule:
 
 @dataclass(frozen=True)
 class _Written:
-    """What is written in another form than in Python."""
+    """The fields whose JSON form differs from the Python form."""
 
     reasons: tuple[str, ...]
     rules: tuple[_Rule, ...]

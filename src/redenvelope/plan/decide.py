@@ -1,7 +1,8 @@
-"""Decisions: the action, its probability, and what it is expected to cost and earn.
+"""Decisions: the probability of each action, the action drawn, and its expected cost and reward.
 
 The `DecisionEngine` makes every decision of a plan, from encoded states to draws: for a table (`decide_frame`), for one
-user at a time (`Decider`), and for requests that wait together (`serve`).
+user at a time (`Decider`), and for groups of requests (`serve`). `Decider.explain` returns an `Explanation`: what every
+action would be worth to the user at the price they follow.
 """
 
 from __future__ import annotations
@@ -46,24 +47,24 @@ from redenvelope.randomness import draw, fraction, user_key, user_keys
 from redenvelope.wording import html_block, number
 
 ACTION_STREAM = "action"
-"""Name of the stream that actions are drawn with."""
+"""Name of the random stream that actions are drawn with."""
 
-_HOLDOUT_STREAM, _HOLDOUT_SEED = HOLDOUT, 0  # the same users at every seed: who is held out stays so at all steps
+_HOLDOUT_STREAM, _HOLDOUT_SEED = HOLDOUT, 0  # fixed, so that the control group is the same at all steps
 
 
 class Decisions(NamedTuple):
-    """What a plan does for some users."""
+    """What a plan decides for some users."""
 
     probabilities: FloatArray
-    """Of each action, [users, actions]."""
+    """Probability of each action, [users, actions]."""
     outcomes: FloatArray
     """Expected outcomes of this step alone, [outcomes, users, actions]."""
     followed: NDArray[np.intp]
-    """Which row of the prices each user follows, [users]."""
+    """Index of the row of prices that each user follows, [users]."""
     uniforms: FloatArray
-    """What each action is drawn with: fixed by user, step and seed, [users]."""
+    """Uniform numbers that the actions are drawn with, fixed by user, step and seed, [users]."""
     held_out: NDArray[np.bool_]
-    """Whether each user is in the control group, who get the cheapest eligible action, [users]."""
+    """Whether each user is in the control group, which gets the cheapest eligible action, [users]."""
 
     def actions(self) -> NDArray[np.intp]:
         """The actions drawn, [users]."""
@@ -71,12 +72,12 @@ class Decisions(NamedTuple):
 
 
 class DecisionEngine:
-    """Decides for any number of users at once by a deployed policy."""
+    """Makes the decisions of a deployed policy, for any number of users at once."""
 
     def __init__(self, policy: DeployedPolicy, seed: int = 0, least_prices: int = 1, waiting: bool = False) -> None:
-        """Users are `waiting` where decisions are made for few at a time. Prices have at least `least_prices` rows: a
-        number of rows is compiled for once, and nobody waits for another when the pricing of a campaign gains a row."""
-        keep_programs()  # for the next process
+        """Pass `waiting` where decisions are made for few users at a time. Programs are compiled per number of price
+        rows, so padding to `least_prices` rows avoids a compilation when a campaign's pricing gains a row."""
+        keep_programs()  # cache compiled programs for the next process
         self._policy, self._seed, self._least, self._waiting = policy, seed, least_prices, waiting
 
     def decide(
@@ -87,15 +88,15 @@ class DecisionEngine:
         keys: NDArray[np.uint64],
         pricing: Pricing | None = None,
     ) -> Decisions:
-        """Decide for states [users, width] of users with these keys [users] at their steps [users].
+        """Decide for users with these keys [users], given their states [users, width] and steps [users].
 
-        `pricing` is the policy's own if None.
+        `standing` is their eligibility, `pricing` by default the policy's own.
         """
         policy = self._policy
         pricing = policy.pricing if pricing is None else pricing
         followed = pricing.drawn(keys, self._seed)
         table = _price_table(pricing, self._least)
-        with np.errstate(over="ignore", invalid="ignore"):  # what is no number is refused below
+        with np.errstate(over="ignore", invalid="ignore"):  # NaN and infinity are refused below
             left = policy.steps_left(step)
 
             def of_member(own: DeployedPolicy, rows: Rows) -> Decided:
@@ -105,7 +106,7 @@ class DecisionEngine:
             found = Decided(*policy.by_member(keys, of_member, (0, 1)))
             probabilities = normalised(found.probabilities[np.arange(len(keys)), followed])
         outcomes = np.array(found.outcomes, dtype=np.float64)
-        np.maximum(outcomes[1:], 0.0, out=outcomes[1:])  # no log has a cost below 0; a model may predict one
+        np.maximum(outcomes[1:], 0.0, out=outcomes[1:])  # logged costs are never below 0, but a model may predict one
         _require_numbers(probabilities.sum(axis=1) + outcomes.sum(axis=(0, 2)))
         held_out = self._hold_out(probabilities, states, step, standing, keys)
         return Decisions(probabilities, outcomes, followed, fraction(keys, ACTION_STREAM, self._seed, step), held_out)
@@ -118,7 +119,7 @@ class DecisionEngine:
         standing: EligibilityState | None,
         keys: NDArray[np.uint64],
     ) -> NDArray[np.bool_]:
-        """Who is held out, [users]; their probabilities [users, actions] become those of the control group."""
+        """Who is held out, [users]. Sets their probabilities [users, actions] to the control group's, in place."""
         policy = self._policy
         if not policy.holdout:
             return np.zeros(len(keys), dtype=bool)
@@ -127,15 +128,15 @@ class DecisionEngine:
             may = np.ones_like(probabilities, dtype=bool)
             if standing is not None:
                 may = np.asarray(allowed(standing, policy.constraint, states, policy.steps_left(step)))
-            cheapest = may.argmax(axis=1)  # actions are in the order of their costs
+            cheapest = may.argmax(axis=1)  # actions are ordered by cost
             probabilities[held_out] = np.eye(probabilities.shape[1])[cheapest[held_out]]
         return held_out
 
 
 def stacked(standings: Sequence[EligibilityState | None], actions: int, columns: int) -> EligibilityState:
-    """Where users stand, from where each of them stands, one row each; None allows all.
+    """One eligibility state for several users, from a state of one row each; None allows every action.
 
-    Users who may get everything are listed too, so that one compiled program decides for all.
+    Users without restrictions get a row too, so that one compiled program serves all.
     """
     rows = len(standings)
     always, memory = np.ones((rows, actions), dtype=bool), np.zeros((rows, columns), np.int16)
@@ -147,13 +148,13 @@ def stacked(standings: Sequence[EligibilityState | None], actions: int, columns:
 
 @lru_cache(maxsize=64)
 def _price_table(pricing: Pricing, rows: int) -> FloatArray:
-    """Prices [prices, budgets] of at least so many rows, the last one repeated; the same are asked for all the time."""
+    """Prices [prices, budgets] of at least `rows` rows, the last one repeated; cached, as the same ones recur."""
     table = pricing.table
     return np.concatenate([table, np.repeat(table[-1:], max(rows - len(table), 0), axis=0)])
 
 
 def _require_numbers(totals: ArrayLike) -> None:
-    """Refuse decisions that are no numbers, [users]: what was learned is damaged, or beyond all bounds."""
+    """Refuse decisions with NaN or infinite totals [users]: the learned weights are damaged or diverge."""
     finite = np.isfinite(totals)
     if not finite.all():
         wrong = np.flatnonzero(~finite)
@@ -169,9 +170,9 @@ def _require_numbers(totals: ArrayLike) -> None:
 def decide_frame(
     plan: Plan, users: pl.DataFrame, seed: int, history: pl.DataFrame | None = None
 ) -> tuple[pl.DataFrame, tuple[Finding, ...]]:
-    """One decision a row (`user`, `step` and the features), and what was odd about the table.
+    """One decision per row of a table (`user`, `step` and the features), and findings about the table.
 
-    `history` are the users' earlier steps, where the plan decides by them.
+    `history` holds the users' earlier steps, for plans whose decisions depend on them.
     """
     users = _with_ids(plan, users)
     _refuse_twice(users)
@@ -181,7 +182,7 @@ def decide_frame(
 def decide_part(
     plan: Plan, users: pl.DataFrame, seed: int, history: pl.DataFrame | None = None
 ) -> tuple[pl.DataFrame, tuple[Finding, ...]]:
-    """The same for rows of a larger table in which nobody appears twice at a step, as was checked."""
+    """As `decide_frame`, for a part of a larger table that was already checked for repeated users and steps."""
     return _decided(plan, _with_ids(plan, users), seed, history)
 
 
@@ -215,12 +216,12 @@ def _decided(
 
 
 def expected_column(budget: str) -> str:
-    """The column of what is expected to count against one of several budgets."""
+    """Name of the column with the expected charge to one of several budgets."""
     return f"expected_cost_{budget}"
 
 
 def _listed(plan: Plan, found: EligibilityRows, states: NDArray[np.float32], step: NDArray[np.int64]) -> pl.Series:
-    """What each user might have got: with it, decisions say by what rules they were made."""
+    """The eligible actions of each user, as lists of labels, which record the rules behind the decisions."""
     assert found.standing is not None
     policy = plan.policy
     mask = allowed(found.standing, policy.constraint, states, policy.steps_left(step))
@@ -244,14 +245,14 @@ def _nothing_left(plan: Plan, found: EligibilityRows) -> tuple[Finding, ...]:
 
 
 def require_users(users: pl.DataFrame) -> None:
-    """Refuse a table without users or steps."""
+    """Refuse a table without the columns `user` and `step`."""
     for name in ("user", "step"):
         if name not in users.columns:
             raise UsageError(f"the table of users has no column {name!r}; rename yours, or add it")
 
 
 def _with_ids(plan: Plan, users: pl.DataFrame) -> pl.DataFrame:
-    """A table that can be decided for, its ids in their one form."""
+    """The table with its user ids in canonical form, refused if it has none of the plan's features."""
     require_users(users)
     encoder = plan.policy.encoder
     features = [number.name for number in encoder.numbers] + [category.name for category in encoder.categories]
@@ -278,84 +279,84 @@ def _refuse_twice(users: pl.DataFrame) -> None:
 
 
 def _labels(catalogue: ActionCatalogue) -> pl.Series:
-    """The actions as decisions name them, [actions]: numbers where the log's are, integers where they all are."""
+    """The labels as decisions write them, [actions]: numbers where the log's are, integers if all of them are whole."""
     labels = pl.Series("action", catalogue.labels)
     numbers = labels.cast(pl.Float64) if catalogue.numeric else labels
     return numbers.cast(pl.Int64) if catalogue.numeric and (numbers == numbers.floor()).all() else numbers
 
 
-# Decisions for one user at a time in a long-lived process: plain mappings in and out.
+# Decisions for one user at a time in a long-lived process, with plain mappings as input.
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What a user gets at a step."""
+    """A user's decision at one step."""
 
     user: int | str
     step: int
     action: str | int | float
     """The action's label, as the log wrote it."""
     propensity: float
-    """With what probability it was drawn: log it, and decisions are the next log."""
+    """Probability with which the action was drawn. Log it: decisions with propensities are the next log."""
     probabilities: dict[str, float]
-    """Of every action, by label."""
+    """Probability of every action, by label."""
     expected_reward: float
-    """Of this step alone."""
+    """For this step alone."""
     expected_cost: float
-    """Of this step alone, as the model predicts it for this user and action: no bound."""
+    """For this step alone, as the model predicts it for this user and action; not an upper bound."""
     prices: tuple[float, ...]
-    """Of each budget, that the user follows."""
+    """The prices that the user follows, one per budget."""
     expected_costs: dict[str, float] = field(default_factory=dict)
-    """Of several budgets, by their names; the first is `expected_cost`."""
+    """With several budgets, by budget name; the first is `expected_cost`."""
     unfamiliar: tuple[str, ...] = ()
-    """Features whose values training never saw: numbers beyond those of all training users, labels that none had."""
+    """Features with values outside of the training data: numbers beyond its range, and unknown labels."""
     holdout: bool = False
-    """Whether the user is in the control group, who get the cheapest eligible action: log it with the decision."""
+    """Whether the user is in the control group, which gets the cheapest eligible action. Log it with the decision."""
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """One action that a user might get, by what the plan believes of it."""
+    """One action that a user might get, with the plan's predictions for it."""
 
     action: str
     eligible: bool
     probability: float
     reward: float
-    """From now to the end of the campaign, the plan followed afterwards."""
+    """From now to the end of the campaign, if the plan is followed afterwards."""
     costs: dict[str, float]
-    """The same, by the names of the budgets."""
+    """Costs over the same steps, by budget name."""
     worth: float | None
-    """Its reward less its costs at the price; None where the price is infinite."""
+    """The reward minus the costs at their prices; None where a price is infinite."""
     expected_reward: float
-    """Of this step alone."""
+    """For this step alone."""
     expected_cost: float
     forbidden_by: tuple[str, ...]
-    """The rules that forbid it now."""
+    """The rules that forbid it at this step, in words."""
 
 
 _MOST_TOLD = 8
-"""Alternatives of a user that are told in words."""
+"""Number of alternatives that the sentences list."""
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a user gets what they get at a step: the alternatives, the likeliest first."""
+    """Why a user gets what they get at a step: the alternatives, most likely first."""
 
     user: int | str
     step: int
     action: str | int | float
-    """The action that is drawn."""
+    """The action drawn."""
     propensity: float
     prices: dict[str, float]
-    """What one unit of each budget is charged, for this user."""
+    """Price of one unit of each budget for this user."""
     alternatives: tuple[Alternative, ...]
     unfamiliar: tuple[str, ...] = ()
-    """Features whose values training never saw."""
+    """Features with values outside of the training data."""
     holdout: bool = False
     """Whether the user is in the control group."""
 
     def sentences(self) -> list[str]:
-        """In words."""
+        """The explanation in words."""
         best = max(
             (one for one in self.alternatives if one.eligible),
             key=lambda one: -sum(one.costs.values()) if one.worth is None else one.worth,
@@ -411,7 +412,7 @@ def _listed_costs(one: Alternative) -> str:
 
 
 def _less(one: Alternative, best: Alternative) -> str:
-    """Why an alternative is not the best: it earns less, or costs more than that is worth."""
+    """Why an alternative is worth less than the best, in words: what it earns and costs compared with it."""
     assert one.worth is not None
     assert best.worth is not None
     more = sum(one.costs.values()) - sum(best.costs.values())
@@ -422,7 +423,7 @@ def _less(one: Alternative, best: Alternative) -> str:
 
 
 class _Asked(NamedTuple):
-    """A user who is decided for, as engines take it."""
+    """One user and their encoded state, as the engine takes them."""
 
     user: int | str
     step: int
@@ -432,11 +433,11 @@ class _Asked(NamedTuple):
 
 
 class Decider:
-    """Decides by a plan, one row at a time; the same decisions as `Plan.allocate` makes for a table.
+    """Makes the decisions of a plan for one row at a time; the same decisions as `Plan.allocate` makes for a table.
 
-    Up to rounding: in single precision, and over a low temperature, propensities may differ by 1e-4, and where a random
-    number falls so close to the edge of an action's share, the action too. A table's decisions depend on the user alone
-    to the last bit, whoever else is in the table.
+    The same up to rounding: in single precision and at a low temperature, propensities may differ by 1e-4, and so may
+    the action if its random number falls that close to the edge of the action's share. For a table, a user's decision
+    is the same to the last bit, whoever else is in the table.
 
     For example:
 
@@ -445,7 +446,7 @@ class Decider:
     """
 
     def __init__(self, plan: Plan | str | Path, seed: int = 0) -> None:
-        """`plan` may be the folder of one."""
+        """`plan` is a plan or the path of a plan folder."""
         plan = plan if isinstance(plan, Plan) else Plan.load(plan)
         policy = self._policy = plan.policy
         self._encoder, self._pricing = policy.encoder, policy.pricing
@@ -456,10 +457,10 @@ class Decider:
         self._written = [_written(label, plan.catalogue.numeric, self._labels) for label in self._labels]
         self._budgets = policy.several_budgets
         self.unfamiliar: Counter[str] = Counter()
-        """How often each feature had a value that training never saw, since the decider was made."""
+        """How often each feature had a value outside of the training data, since the decider was made."""
 
     def warm(self) -> Decider:
-        """Decide once for nobody at every step, so that no real user waits for what is done only once."""
+        """Make one decision per step and member for made-up users, so that compilation delays no real user."""
         past: list[dict[str, Any]] = []
         for step in range(self._encoder.first_step, self._encoder.first_step + self._steps):
             for user in self._policy.one_of_each():
@@ -473,11 +474,11 @@ class Decider:
         eligible: NDArray[np.bool_] | None = None,
         history: Sequence[Mapping[str, Any]] | None = None,
     ) -> Decision:
-        """Decide for a user: `user`, `step` and the features; `eligible` rules actions out: a mask [actions], or in
-        the row itself a list of labels.
+        """Decide for one user, given `user`, `step` and the features. `eligible` restricts the actions: a mask
+        [actions], or a list of labels in the row itself.
 
-        A feature that is missing, a label never seen, a value that is no number is taken as in a table. A plan that
-        `needs_history` asks for the user's earlier steps: rows with `step`, `action`, `reward` and `cost`.
+        Missing features, unknown labels and values that are not numbers are treated as in a table. A plan that
+        `needs_history` takes the user's earlier steps: rows with `step`, `action`, `reward` and `cost`.
         """
         user, step, state, standing, unfamiliar = self._asked(row, eligible, history)
         found = self._decided(user, step, state, standing)
@@ -504,7 +505,7 @@ class Decider:
         eligible: NDArray[np.bool_] | None = None,
         history: Sequence[Mapping[str, Any]] | None = None,
     ) -> Explanation:
-        """Why `decide` decides as it does for the same user: every alternative with what it is worth at the price."""
+        """Why `decide` decides as it does for this user: what every alternative is worth at the user's prices."""
         policy = self._policy
         user, step, state, standing, unfamiliar = self._asked(row, eligible, history)
         found = self._decided(user, step, state, standing)
@@ -560,7 +561,7 @@ class Decider:
         unfamiliar: list[str] = []
         state = self._encoder.encode_row(row, history, unfamiliar)
         step = step_number(row["step"])
-        assert step is not None  # or it would not have been encoded
+        assert step is not None  # `encode_row` has refused a missing step
         listed = self._listed(row.get(ELIGIBLE)) if eligible is None else eligible
         standing = eligibility_of_row(self._constraint, self._encoder, row, step, history, listed).standing
         return _Asked(user, step, state, standing, tuple(unfamiliar))
@@ -579,7 +580,7 @@ class Decider:
         states: Float32Array,
         steps_left: IntArray,
     ) -> list[tuple[str, ...]]:
-        """The sentences of the rules that forbid each action now, [actions]."""
+        """The rules that forbid each action at this step, in words, [actions]."""
         policy, found = self._policy, [list[str]() for _ in self._labels]
         for rule in policy.rules:
             alone = RuleConstraint((rule,), self._encoder, policy.catalogue, policy.joins_late)
@@ -594,7 +595,7 @@ class Decider:
         return [tuple(each) for each in found]
 
     def _listed(self, labels: Any) -> NDArray[np.bool_] | None:
-        """What a list of labels allows, [actions]; None where there is no list."""
+        """The mask of a list of labels, [actions]; None where there is no list."""
         if labels is None or is_feature(ELIGIBLE, self._encoder):
             return None
         given = {str(label) for label in labels} if not isinstance(labels, str) else set(labels.split(BETWEEN))
@@ -612,7 +613,7 @@ def _as_number(text: str) -> float:
 
 
 def _user_of(user: Any) -> int | str:
-    """An id as a table's would be read."""
+    """A user id in the form in which a table's ids are read."""
     if isinstance(user, str) and user.strip():
         return user
     if isinstance(user, int | np.integer) and not isinstance(user, bool):
@@ -623,7 +624,7 @@ def _user_of(user: Any) -> int | str:
 
 
 def _written(label: str, numeric: bool, labels: tuple[str, ...]) -> str | int | float:
-    """A label as a table of decisions holds it: numbers as integers where they all are."""
+    """A label as a table of decisions holds it: a number where the log's are, an integer if all of them are whole."""
     if not numeric:
         return label
     whole = all(float(other).is_integer() for other in labels)

@@ -1,10 +1,10 @@
 """The fixed-sequence test: the most expensive plan of a ladder whose bound still holds, and its certificate.
 
 The hypotheses "the plan on this rung costs more than the budget" are tested one after the other, each at the full
-level, and the walk ends at the first that cannot be rejected. To err, the first one that is true would have to be
-rejected: so the level holds for the whole walk, without a correction (fixed-sequence testing; "Learn then Test",
-Angelopoulos et al. 2021). With several budgets every bound must hold on a rung (an intersection-union test).
-Rungs with unreliable estimates are stepped over: they are not tested, and no plan ends there.
+level, and the walk ends at the first that cannot be rejected. An error requires that the first true hypothesis is
+rejected, so the level holds for the whole walk without a correction (fixed-sequence testing; "Learn then Test",
+Angelopoulos et al. 2021). With several budgets every bound must hold on a rung (an intersection-union test). Rungs with
+unreliable estimates are stepped over: they are not tested, and no plan ends there.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from redenvelope.plan.policy import DeployedPolicy, policy_sha256
 from redenvelope.wording import counted, number
 
 Holds = Callable[[FloatArray, FloatArray], NDArray[np.bool_]]
-"""Lower and upper bounds [outcomes, anything] -> whether what is promised holds, [anything]."""
+"""Lower and upper bounds [outcomes, …] -> whether the promise (budgets or target) holds, […]."""
 
-# Mixtures tested between two rungs; finer ones would spend less than a thousandth more of what lies between them.
+# Shares tested between two rungs; more of them would spend less than a thousandth more of the gap between the rungs.
 _SHARES = 200
-# A mixture that moves the cost by less than this share of it does not justify two prices.
+# A mixture that moves the cost by less than this share is not worth a second price.
 _LEAST_MOVE = 0.0025
-# A certified plan that uses less of its budget, although more would earn more, is no success.
+# A certified plan that uses less than this share of its budget, and would earn more with more, gets a warning.
 _LEAST_USED = 0.5
 
 
@@ -42,14 +42,14 @@ class Stop:
 
     place: Place
     status: DualStatus
-    """converged; budget_slack where the walk came to the end; budget_infeasible where not even the first rung holds, by
-    its estimate."""
+    """converged; budget_slack where the walk reached the last rung; budget_infeasible where even the first rung's
+    estimate breaks the promise."""
     holds: bool
-    """Whether a rung was found whose bound holds: else the place is the best there is, and certifies nothing."""
+    """Whether the bound of some rung held. If not, the place is chosen by the estimates alone and certifies nothing."""
 
 
 def climb(ladder: Ladder, budgets: Sequence[float], confidence: float) -> Stop:
-    """From the cheapest plan up, as far as the upper bound of every cost is within its budget, [budgets]."""
+    """Walk up from the cheapest plan while the upper bound of every cost is within its budget, [budgets]."""
     if len(budgets) != len(ladder.rungs[0].prices):
         raise UsageError(f"the plan has {counted(len(ladder.rungs[0].prices), 'cost')}; give as many budgets")
     limits = np.asarray(budgets, dtype=np.float64)[:, None]
@@ -62,7 +62,7 @@ def climb(ladder: Ladder, budgets: Sequence[float], confidence: float) -> Stop:
 
 
 def descend(ladder: Ladder, target_reward: float, confidence: float) -> Stop:
-    """From the most expensive plan down, as far as the lower bound of the reward reaches a target."""
+    """Walk down from the most expensive plan while the lower bound of the reward reaches the target."""
 
     def holds(lower: FloatArray, upper: FloatArray) -> NDArray[np.bool_]:
         return np.asarray(lower[0] >= target_reward)
@@ -71,7 +71,7 @@ def descend(ladder: Ladder, target_reward: float, confidence: float) -> Stop:
 
 
 def _walk(ladder: Ladder, holds: Holds, estimates: NDArray[np.bool_], confidence: float, step: int) -> Stop:
-    """`estimates` say on which rungs the promise holds without any bound, [rungs]; `step` is 1 up and −1 down."""
+    """Walk up (`step` 1) or down (−1). `estimates` says where the estimate alone keeps the promise, [rungs]."""
     passed = holds(*ladder.bounds(confidence))
     order = [rung for rung in range(len(ladder.rungs))[::step] if not ladder.unreliable[rung]]
     stood = _first_failing(passed[order])
@@ -81,13 +81,13 @@ def _walk(ladder: Ladder, holds: Holds, estimates: NDArray[np.bool_], confidence
     if stood == len(order):
         slack = DualStatus.BUDGET_SLACK if rung == range(len(ladder.rungs))[::step][-1] else DualStatus.CONVERGED
         return Stop(Place(rung), slack, True)
-    if order[stood] != rung + step:  # what lies between is unreliable
+    if order[stood] != rung + step:  # the rung in between is unreliable, so no mixture with it
         return Stop(Place(rung), DualStatus.CONVERGED, True)
     return Stop(_mixed(ladder, rung, step, holds, confidence), DualStatus.CONVERGED, True)
 
 
 def _mixed(ladder: Ladder, rung: int, step: int, holds: Holds, confidence: float) -> Place:
-    """The last mixture, from a rung to the next of the walk, before the first whose bound fails."""
+    """The last mixture of a rung and the walk's next one before the first mixture whose bound fails."""
     lower_rung = min(rung, rung + step)
     shares = np.linspace(0.0, 1.0, _SHARES + 1)[::step]
     means, low, high = ladder.between(lower_rung, shares, confidence)
@@ -99,13 +99,13 @@ def _mixed(ladder: Ladder, rung: int, step: int, holds: Holds, confidence: float
 
 
 def _first_failing(passed: NDArray[np.bool_]) -> int:
-    """How many pass before the first that does not."""
+    """Number of entries before the first False."""
     failing = np.flatnonzero(~passed)
     return int(failing[0]) if len(failing) else len(passed)
 
 
 def _nowhere(ladder: Ladder, estimates: NDArray[np.bool_], step: int) -> Stop:
-    """No bound holds: where the walk would have ended by the estimates alone, to show the refused plan."""
+    """The stop if no bound holds: where a walk by estimates alone would end, so that the refused plan can be shown."""
     order = list(range(len(ladder.rungs))[::step])
     reached = _first_failing(estimates[order])
     if not reached:
@@ -114,31 +114,31 @@ def _nowhere(ladder: Ladder, estimates: NDArray[np.bool_], step: int) -> Stop:
 
 
 FIRST = "cost"
-"""The name of a budget that was given none."""
+"""Name of a budget that was given without one."""
 
 
 @dataclass(frozen=True)
 class BudgetTarget:
-    """A budget by its name."""
+    """A budget that is asked for."""
 
     name: str
     limit: float | None
-    """Mean per user; None where a reward is asked for."""
+    """Mean cost per user; None if a target reward is asked for."""
     audience: int | None = None
-    """Users of the campaign, where that number is known."""
+    """Number of users in the campaign, where known."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of a plan: the best within its budgets, or the cheapest for a reward."""
+    """What a plan is asked for: the most reward within its budgets, or the least cost for a target reward."""
 
     budgets: tuple[BudgetTarget, ...]
     """At least one."""
     target_reward: float | None
-    """Mean reward per user, where no limits are given."""
+    """Mean reward per user; only without budget limits."""
     confidence: float
     for_all_prices: bool = False
-    """Whether the bounds must hold at all prices at once."""
+    """Whether the bounds must hold simultaneously at all prices."""
 
     def __post_init__(self) -> None:
         if (self.budget is None) == (self.target_reward is None):
@@ -159,33 +159,33 @@ class Question:
 
     @classmethod
     def of(cls, budget: float | None, target_reward: float | None, confidence: float) -> Question:
-        """A question about one budget that has no name."""
+        """A question about a single unnamed budget."""
         return cls((BudgetTarget(FIRST, budget),), target_reward, confidence)
 
     @property
     def budget(self) -> float | None:
-        """The first budget; None where a reward is asked for."""
+        """The first budget's limit; None if a target reward is asked for."""
         return self.budgets[0].limit
 
     @property
     def limits(self) -> list[float]:
-        """The mean cost per user that each budget allows, [budgets]."""
+        """Limits of the budgets, mean cost per user, [budgets]."""
         return [each.limit for each in self.budgets if each.limit is not None]
 
 
 @dataclass(frozen=True)
 class Checked:
-    """The held-out users that a ladder was checked on."""
+    """The logged figures and identity of the check users of a ladder."""
 
     logged: tuple[float, ...]
-    """Reward, then the cost of each budget, per user as logged, [outcomes]."""
+    """Reward, then the cost against each budget, per user as logged, [outcomes]."""
     fold_sha256: str
     objections: tuple[Reason, ...] = ()
-    """What the audit and the model's fidelity say against any plan of this log."""
+    """Objections of the audit and of the model's fidelity to any plan from this log."""
 
 
 def walk(ladder: Ladder, question: Question) -> Stop:
-    """Where the plan that answers a question stands."""
+    """Run the fixed-sequence test that a question asks for."""
     level = _level(ladder, question)
     if question.budget is not None:
         return climb(ladder, question.limits, level)
@@ -194,14 +194,14 @@ def walk(ladder: Ladder, question: Question) -> Stop:
 
 
 def _level(ladder: Ladder, question: Question) -> float:
-    """Confidence of a single bound."""
+    """Confidence level of each single bound."""
     return ladder.each_confidence(question.confidence) if question.for_all_prices else question.confidence
 
 
 def certify(ladder: Ladder, stop: Stop, question: Question, policy: DeployedPolicy, checked: Checked) -> Certificate:
-    """The certificate of a policy whose prices are those of the stop.
+    """The certificate of a policy that was priced at a stop.
 
-    With a target, what is certified is that the reward reaches it, and the budget is what the plan then needs: the
+    With a target, it certifies that the reward reaches the target, and the budget is what the plan then needs: the
     upper bound of its cost.
     """
     reward, *costs = ladder.figures(stop.place, _level(ladder, question))
@@ -238,7 +238,7 @@ def certify(ladder: Ladder, stop: Stop, question: Question, policy: DeployedPoli
 def _budget_figures(
     ladder: Ladder, stop: Stop, question: Question, costs: Sequence[Estimate], checked: Checked
 ) -> Iterator[BudgetFigure]:
-    """Every budget with what is spent of it."""
+    """Each budget with its estimate, shadow price and status."""
     duals, logged = ladder.duals(stop.place), checked.logged[1:]
     for asked, cost, dual, spent in zip(question.budgets, costs, duals, logged, strict=True):
         limit = cost.upper if asked.limit is None else asked.limit
@@ -253,7 +253,7 @@ Budgets = tuple[BudgetFigure, ...]
 
 
 def _not_kept(ladder: Ladder, stop: Stop, question: Question, budgets: Budgets) -> Iterator[Reason]:
-    """Why no rung is within all of several budgets: which cannot be kept together, and by how much."""
+    """Why no rung keeps all of several budgets: which ones fail together, and by how much."""
     if stop.holds or ladder.unreliable.all():
         return
     over = [
@@ -267,7 +267,7 @@ def _not_kept(ladder: Ladder, stop: Stop, question: Question, budgets: Budgets) 
     elif over:
         said = f"no plan is sure to keep all budgets at {question.confidence:.0%} confidence; of the safest"
     else:
-        return  # it would keep them, but cannot be relied on: its rung says why
+        return  # the bounds hold, but the estimates are unreliable: the rung's own reasons say why
     yield Reason(
         "over_budget",
         Weight.REFUSAL,
@@ -276,8 +276,8 @@ def _not_kept(ladder: Ladder, stop: Stop, question: Question, budgets: Budgets) 
 
 
 def _not_reached(ladder: Ladder, stop: Stop, question: Question, budgets: Budgets) -> Iterator[Reason]:
-    """Why no rung is within the one budget, or reaches the target."""
-    if stop.holds or ladder.unreliable.all():  # then the reasons of the rungs say why
+    """Why no rung is within the only budget, or none reaches the target."""
+    if stop.holds or ladder.unreliable.all():  # if all are unreliable, the rungs' own reasons say why
         return
     if question.target_reward is not None:
         yield _target_missed(ladder, question, question.target_reward)
@@ -318,7 +318,7 @@ def _target_missed(ladder: Ladder, question: Question, target: float) -> Reason:
 
 
 def _under_spent(ladder: Ladder, stop: Stop, question: Question, budgets: Budgets, actions: int) -> Iterator[Reason]:
-    """That most of every budget is left although more of it would earn more: why, and what helps."""
+    """Warn if most of every budget is left although a larger one would earn more: why, and what helps."""
     used = [each.cost.estimate / each.budget if each.budget > 0 else 1.0 for each in budgets]
     if (
         not stop.holds
@@ -347,7 +347,7 @@ def _under_spent(ladder: Ladder, stop: Stop, question: Question, budgets: Budget
 
 
 def _end(stop: Stop, question: Question, reward: Estimate, budgets: Budgets) -> Iterator[Reason]:
-    """That more budget would buy nothing, or less reward save nothing; of several budgets each has a status."""
+    """Warn if more budget would buy nothing, or less reward save nothing; not with several budgets."""
     if stop.status is not DualStatus.BUDGET_SLACK or len(budgets) > 1:
         return
     figures = f"it earns {reward.estimate:.6g} for {budgets[0].cost.estimate:.6g}"
@@ -362,7 +362,7 @@ def _end(stop: Stop, question: Question, reward: Estimate, budgets: Budgets) -> 
 
 
 def _no_gain(reward: Estimate, first: BudgetFigure, logged: float) -> Iterator[Reason]:
-    """A plan within its budget may still earn less than what was logged: that must be said."""
+    """Warn if the plan earns, or may earn, less than was logged, although it is within its budget."""
     if reward.estimate >= logged:
         return
     sure = "earns less than" if reward.upper < logged else "may earn less than"

@@ -1,7 +1,8 @@
-"""The ladder: plans in a fixed order of prices, and what they earn and cost on held-out users.
+"""The ladder: plans in an order of prices fixed in advance, with their rewards and costs on the check users.
 
-A rung holds sums over the check users, so that any budget can be certified later without the log. Between two rungs
-lie the mixtures of their plans, drawn once per user; their bounds follow from the same sums.
+A rung holds moments over the check users (means, squares, cubes, and products with the next rung), so any budget can be
+certified later without the log. Between two rungs lie mixtures of their plans, drawn once per user, whose bounds follow
+from the same moments. `evaluation/confidence.py` has the formula of the bounds.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from redenvelope.policies.pricing import Pricing
 
 @dataclass(frozen=True)
 class PriceShare:
-    """A row of prices, and the share of the users who follow it."""
+    """A row of prices and the share of users who follow it."""
 
     prices: tuple[float, ...]
     """[budgets]"""
@@ -34,17 +35,17 @@ class PriceShare:
 
 @dataclass(frozen=True, eq=False)
 class Mixtures:
-    """Rungs as mixtures of plans."""
+    """Rungs given as mixtures of the same plans."""
 
     prices: FloatArray
-    """Of the plans, [plans, budgets]."""
+    """Prices of the plans, [plans, budgets]."""
     shares: FloatArray
     """[rungs, plans]"""
     duals: FloatArray
-    """Shadow prices, [rungs, budgets]."""
+    """Shadow prices of the rungs, [rungs, budgets]."""
 
     def price_shares(self, rung: int) -> tuple[PriceShare, ...]:
-        """The plans that a rung mixes."""
+        """The plans mixed on a rung, with their shares."""
         return tuple(
             PriceShare(tuple(float(price) for price in self.prices[plan]), float(self.shares[rung, plan]))
             for plan in np.flatnonzero(self.shares[rung])
@@ -55,47 +56,47 @@ class Mixtures:
 class Rung:
     """The plan at one row of prices, or a mixture of such plans.
 
-    Sums are means over users, one for each outcome: the reward, then the costs.
+    Moments are means over users, one per outcome: the reward, then the costs.
     """
 
     prices: tuple[float, ...]
     """[budgets]"""
     mean: tuple[float, ...]
-    """What a user earns and costs, [outcomes]."""
+    """Mean reward and costs per user, [outcomes]."""
     square: tuple[float, ...]
-    """Of deviations from the mean, [outcomes]."""
+    """Mean squared deviation from the mean, [outcomes]."""
     cube: tuple[float, ...]
-    """[outcomes]"""
+    """Mean cubed deviation, [outcomes]."""
     products: tuple[tuple[float, ...], ...]
-    """Of deviations d here and e on the next rung: d·e, d²·e and d·e², [3, outcomes]; empty on the last rung."""
+    """Means of d·e, d²·e and d·e² for deviations d here and e on the next rung, [3, outcomes]; empty on the last."""
     reasons: tuple[Reason, ...]
-    """Reasons against the estimates; where one is a refusal, the fixed-sequence test steps over the rung."""
+    """Reasons against the estimates; if one is a refusal, the fixed-sequence test steps over the rung."""
     diagnostics: dict[str, Any]
     objections: tuple[Reason, ...] = ()
-    """Other reasons against a plan that ends here; the test continues, because they may not apply to the next rung."""
+    """Other reasons against a plan that stops here; the test continues, because they may not apply to the next rung."""
     mixture: tuple[PriceShare, ...] = ()
-    """With several budgets, the plans that users are drawn to, once each; `prices` are then the shadow prices."""
+    """With several budgets, the plans that users are drawn to, once per user; `prices` then holds the shadow prices."""
 
     @property
     def price_shares(self) -> tuple[PriceShare, ...]:
-        """The prices that users follow."""
+        """The prices that users follow, with their shares."""
         return self.mixture or (PriceShare(self.prices, 1.0),)
 
     @property
     def is_unreliable(self) -> bool:
-        """Whether its estimates must not be relied on."""
+        """Whether one of the reasons against the estimates is a refusal."""
         return any(reason.weight is Weight.REFUSAL for reason in self.reasons)
 
 
 @dataclass(frozen=True)
 class Place:
-    """On a rung, or above it: a share of the users, drawn once each, follow the next one."""
+    """A rung, or a mixture above it: `share` of the users, drawn once per user, follow the next rung."""
 
     rung: int
     share: float = 0.0
 
     def mix(self, values: NDArray[Any], axis: int = -1) -> FloatArray:
-        """Values of all rungs along an axis [rungs] as those of the users at this place."""
+        """Values of all rungs along an axis [rungs], interpolated at this place."""
         here = np.asarray(np.take(values, self.rung, axis=axis), dtype=np.float64)
         if not self.share:
             return here
@@ -104,22 +105,22 @@ class Place:
 
 @dataclass(frozen=True)
 class Ladder:
-    """From the cheapest plan to the one that ignores cost."""
+    """Rungs in order, from the cheapest plan to the one that ignores cost."""
 
     users: int
-    """Who were checked; clusters of them, where users are not independent."""
+    """Number of independent units checked: users, or clusters where users are not independent."""
     estimator: str
     rungs: tuple[Rung, ...]
-    """Prices fall from each to the next."""
+    """With one budget, prices fall from each rung to the next."""
     joint: tuple[tuple[float, float], ...] = ()
-    """For some confidences, that of a single bound so that the bounds of all rungs hold at once."""
+    """Pairs of confidences: at the second for each single bound, all rungs' bounds hold simultaneously at the first."""
     clustered: int = 0
-    """How many users the clusters have; 0 where users are counted."""
+    """Number of users in the clusters; 0 where users are independent."""
     most_per_user: float | None = None
-    """The cap on what a user costs over the campaign, at which logged costs are cut; None where there is none."""
+    """The cap on a user's cost over the campaign, at which logged costs are truncated; None where there is none."""
     largest: float | None = None
-    """The most that a user can add to an estimated cost, where bounds are to hold for any tail: the cap times the
-    largest weight. None where they are those of `Spread.upper`."""
+    """The most that one user can add to an estimated cost (the cap times the largest weight), for bounds that hold in
+    finite samples whatever the tail; None for the bounds of `Spread.upper`."""
 
     def __post_init__(self) -> None:
         shape = {(len(rung.mean), len(rung.square), len(rung.cube), len(rung.prices) + 1) for rung in self.rungs}
@@ -131,27 +132,27 @@ class Ladder:
 
     @property
     def people(self) -> int:
-        """Users who were checked."""
+        """Number of users who were checked."""
         return self.clustered or self.users
 
     @property
     def clusters(self) -> int | None:
-        """Clusters of them; None where users are independent."""
+        """Number of clusters; None where users are independent."""
         return self.users if self.clustered else None
 
     @cached_property
     def means(self) -> FloatArray:
-        """[outcomes, rungs]"""
+        """Mean reward and costs, [outcomes, rungs]."""
         return np.array([rung.mean for rung in self.rungs]).T
 
     @cached_property
     def prices(self) -> FloatArray:
-        """[rungs, budgets]"""
+        """Prices, [rungs, budgets]."""
         return np.array([rung.prices for rung in self.rungs])
 
     @cached_property
     def unreliable(self) -> NDArray[np.bool_]:
-        """Rungs where no plan may end, [rungs]."""
+        """Rungs where no plan may stop, [rungs]."""
         return np.array([rung.is_unreliable for rung in self.rungs])
 
     def bounds(self, confidence: float) -> tuple[FloatArray, FloatArray]:
@@ -161,12 +162,12 @@ class Ladder:
         return spread.lower(confidence), self._upper(spread, confidence)
 
     def between(self, rung: int, shares: FloatArray, confidence: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Means, lower and upper bounds, each [outcomes, shares], where shares [shares] of users follow the next."""
+        """Means, lower and upper bounds, each [outcomes, shares], of mixtures with shares [shares] of the next rung."""
         spread = self._spread(*self._mixed(rung, shares))
         return spread.mean, spread.lower(confidence), self._upper(spread, confidence)
 
     def each_confidence(self, confidence: float) -> float:
-        """The confidence of a single bound, so that those of all rungs hold at once with the one that is asked for."""
+        """The confidence of each single bound that makes all rungs' bounds hold simultaneously at `confidence`."""
         for together, each in self.joint:
             if together == confidence:
                 return each
@@ -174,7 +175,7 @@ class Ladder:
         raise UsageError(f"bounds for all prices at once are known for a confidence of {known}, not of {confidence:g}")
 
     def for_any_tail(self, largest: float) -> Ladder:
-        """The same with bounds that hold for any tail, so that few users may decide the estimates."""
+        """The same ladder with bounds for any tail, which allow estimates that rest on few users."""
         rungs = (
             replace(rung, reasons=tuple(reason for reason in rung.reasons if reason.rule != "concentrated"))
             for rung in self.rungs
@@ -182,7 +183,7 @@ class Ladder:
         return replace(self, rungs=tuple(rungs), largest=largest, joint=())
 
     def pricing(self, place: Place) -> Pricing:
-        """What a plan at a place pays."""
+        """The prices, with shares of users, of a plan at a place."""
         rows: dict[tuple[float, ...], float] = {}
         for rung, weight in ((place.rung + 1, place.share), (place.rung, 1 - place.share)):
             for each in self.rungs[rung].price_shares if weight else ():
@@ -190,10 +191,10 @@ class Ladder:
         return Pricing(tuple(rows), tuple(rows.values()))
 
     def duals(self, place: Place) -> tuple[float, ...]:
-        """Shadow prices of a plan at a place, [budgets]: those of its rung, all of them finite.
+        """Shadow prices of a plan at a place, [budgets]: those of its rung, all finite.
 
-        At an infinite price nothing but cost counts. More budget leads to the next rung with a finite one, which is
-        what it buys at least; where there is none, it buys nothing.
+        At an infinite price only cost counts. More budget then leads to the next rung with a finite price, so that
+        price is a lower bound of what it buys; if there is no such rung, more budget buys nothing.
         """
         above = self.prices[place.rung :]
         finite = np.isfinite(above)
@@ -201,7 +202,7 @@ class Ladder:
         return tuple(float(price) for price in np.where(finite.any(axis=0), first, 0.0))
 
     def mixtures(self) -> Mixtures | None:
-        """The rungs as mixtures; None where each is of one plan."""
+        """The rungs as mixtures of plans; None if every rung is a single plan."""
         if not any(rung.mixture for rung in self.rungs):
             return None
         rows = dict.fromkeys(each.prices for rung in self.rungs for each in rung.price_shares)
@@ -213,14 +214,14 @@ class Ladder:
         return Mixtures(np.array(list(rows)), shares, self.prices)
 
     def figures(self, place: Place, confidence: float) -> tuple[Estimate, ...]:
-        """What a plan at a place earns and costs, with one-sided bounds, [outcomes]."""
+        """Reward and costs of a plan at a place, with one-sided bounds, [outcomes]."""
         spread = self._spread(*self._mixed(place.rung, np.array([place.share])))
         bounds = (spread.lower(confidence), self._upper(spread, confidence))
         rows = np.stack([spread.mean, *bounds, spread.standard_error])[:, :, 0].T.tolist()
         return tuple(Estimate(mean, least, most, error, self.estimator) for mean, least, most, error in rows)
 
     def reasons(self, place: Place) -> tuple[Reason, ...]:
-        """Reasons against the estimates at a place, each rule once."""
+        """Reasons against a plan at a place, one per rule."""
         found: dict[str, Reason] = {}
         for rung in self._rungs_at(place):
             for reason in (*rung.objections, *rung.reasons):
@@ -228,7 +229,7 @@ class Ladder:
         return tuple(found.values())
 
     def diagnostics(self, place: Place) -> dict[str, Any]:
-        """Of the rung that most of the users follow."""
+        """Diagnostics of the rung that most users follow."""
         return self._rungs_at(place)[-1 if place.share > 0.5 else 0].diagnostics
 
     def _rungs_at(self, place: Place) -> Sequence[Rung]:
@@ -238,7 +239,7 @@ class Ladder:
         return Spread(self.users, means, squares * self.users, cubes * self.users)
 
     def _upper(self, spread: Spread, confidence: float) -> FloatArray:
-        """One-sided upper bounds, [outcomes, ...]; a cap bounds costs, not rewards."""
+        """One-sided upper bounds, [outcomes, ...]; bounds for any tail are for costs only, which the cap bounds."""
         upper = spread.upper(confidence)
         if self.largest is not None:
             upper[1:] = spread.bounded_upper(confidence, self.largest)[1:]
@@ -258,7 +259,7 @@ class Ladder:
         )
         return (
             stay * mean + shares * next_mean,
-            np.maximum(stay**2 * square + 2 * stay * shares * once + shares**2 * next_square, 0.0),  # but for rounding
+            np.maximum(stay**2 * square + 2 * stay * shares * once + shares**2 * next_square, 0.0),  # for rounding
             stay**3 * cube + 3 * stay**2 * shares * left + 3 * stay * shares**2 * right + shares**3 * next_cube,
         )
 
@@ -273,7 +274,7 @@ def new_ladder(
     mixtures: Mixtures | None = None,
     clustered: int = 0,
 ) -> Ladder:
-    """Rungs at prices [rungs, budgets] with what was found at each; or mixtures, whose shadow prices these are."""
+    """A ladder at prices [rungs, budgets] from the figures there; the prices of mixtures are shadow prices."""
 
     def row(values: FloatArray) -> tuple[float, ...]:
         return tuple(float(value) for value in values)
@@ -296,21 +297,21 @@ def new_ladder(
     return Ladder(sums.users, estimator, tuple(rungs), joint, clustered)
 
 
-# Plans that can be mixed in any shares: one of several budgets can be moved, and the others kept, without the log.
+# Plans that can be mixed in any shares, so that one of several budgets can be moved without the log.
 
 
 @dataclass(frozen=True)
 class MixableSums:
-    """Means over the check users of products of deviations, between any plans of a list."""
+    """Means over the check users of products of deviations, for all pairs and triples of plans."""
 
     squares: tuple[tuple[float, ...], ...]
-    """Of pairs of plans i ≤ j, in the order of `combinations_with_replacement`, [outcomes, pairs]."""
+    """Pairs i ≤ j, in the order of `combinations_with_replacement`, [outcomes, pairs]."""
     cubes: tuple[tuple[float, ...], ...]
-    """Of triples i ≤ j ≤ k likewise, [outcomes, triples]."""
+    """Triples i ≤ j ≤ k likewise, [outcomes, triples]."""
 
     @classmethod
     def of(cls, added: FloatArray) -> MixableSums:
-        """Of what users add to the estimates of plans, [outcomes, users, plans]."""
+        """From each user's terms in the estimates of plans, [outcomes, users, plans]."""
         away, (_, users, plans) = added - added.mean(axis=1, keepdims=True), added.shape
         squares = np.swapaxes(away, 1, 2) @ away / users
         cubes = np.stack([np.swapaxes(away * away[..., [plan]], 1, 2) @ away for plan in range(plans)], axis=1) / users
@@ -318,7 +319,7 @@ class MixableSums:
         return cls(*(tuple(map(tuple, part.tolist())) for part in (squares[:, *pairs], cubes[:, *triples])))
 
     def mixed(self, means: FloatArray, shares: FloatArray, users: int) -> NeighbourSums:
-        """The sums of mixtures with shares [mixtures, plans], in their order; plans have means [outcomes, plans]."""
+        """The moments of an ordered list of mixtures, shares [mixtures, plans], from plans' means [outcomes, plans]."""
         squares, cubes = (_whole(np.array(part), shares.shape[1]) for part in (self.squares, self.cubes))
         once = squares @ shares.T  # [outcomes, plans, mixtures]
         twice = np.einsum("oabc,mb,mc->oam", cubes, shares, shares)
@@ -337,7 +338,7 @@ def _sorted(plans: int, size: int) -> list[tuple[int, ...]]:
 
 
 def _whole(part: FloatArray, plans: int) -> FloatArray:
-    """The symmetric table [outcomes, plans, plans, …] whose sorted entries are given, [outcomes, entries]."""
+    """The symmetric array [outcomes, plans, plans, …] whose sorted entries are given, [outcomes, entries]."""
     size = 2 if part.shape[1] == plans * (plans + 1) // 2 else 3
     known = np.zeros((plans,) * size, dtype=np.intp)
     known[tuple(np.array(_sorted(plans, size)).T)] = np.arange(part.shape[1])
@@ -348,7 +349,7 @@ def _whole(part: FloatArray, plans: int) -> FloatArray:
 def moved_ladder(
     ladder: Ladder, sums: NeighbourSums, mixtures: Mixtures, reasons: Sequence[Sequence[Reason]]
 ) -> Ladder:
-    """A ladder of other mixtures of the same plans; each rung takes what else is known of the nearest one, by cost."""
+    """A ladder of other mixtures of the same plans, with diagnostics and objections of the rungs nearest in cost."""
     rungs = new_ladder(mixtures.duals, sums, reasons, [{}] * len(reasons), ladder.estimator, (), mixtures).rungs
     scale = np.maximum(np.abs(ladder.means[1:]).max(axis=1), 1e-300)
     own, known = (np.array([rung.mean[1:] for rung in each]) / scale for each in (rungs, ladder.rungs))

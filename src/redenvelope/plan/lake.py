@@ -1,6 +1,8 @@
-"""Decisions for tables larger than memory: files in, a folder of files out, part by part and each part once.
+"""Allocation for tables larger than memory: from files to a folder of files, part by part, each part once.
 
-A run that was stopped continues where it was; a finished run does nothing. Inputs are only read.
+The users (and their earlier steps) are partitioned by user id, `DecidePart` decides for each part on an engine, and a
+manifest lists the results. An interrupted run resumes where it stopped; a finished run is not repeated. Inputs are
+never changed.
 """
 
 from __future__ import annotations
@@ -65,11 +67,11 @@ def allocate_folder(
     parts: int | None = None,
     stages: Stages | None = None,
 ) -> AllocationSummary:
-    """Decide for every row of a folder, a pattern or an address, whatever its size; each user exactly once.
+    """Decide for every row of a folder, a glob or an address of any size, each user exactly once.
 
-    `out` becomes a folder with a file per part and a manifest. `columns` and `history` are as in `allocate_file`, the
-    history of any size too. The users are divided into parts in the folder `work`, which is kept; by default it is one
-    inside `out` that is removed at the end.
+    `out` becomes a folder with one file per part and a manifest. `columns` and `history` are as in `allocate_file`, but
+    the history may be of any size too. The users are partitioned in the folder `work`, which is kept; by default it is
+    a folder inside `out` that is removed at the end.
     """
     inputs = inputs_of(users)
     if out.is_file() or out.suffix.lower() in (".parquet", ".csv"):
@@ -101,7 +103,7 @@ def allocate_folder(
 
 
 def gathered(folder: Path, out: str | Path) -> None:
-    """Make one file of a folder of decisions, and remove the folder; the rows are in the order of its parts."""
+    """Merge a folder of decisions into one file and remove the folder; the rows keep the order of its parts."""
     parts = sorted(folder.glob("decisions-*.parquet"))
     with Spool(out) as spool:
         for part in parts:
@@ -112,7 +114,7 @@ def gathered(folder: Path, out: str | Path) -> None:
 
 @dataclass(frozen=True)
 class _Lakes:
-    """The users, and what happened to them before, in parts of the same users."""
+    """The users and their earlier steps, partitioned alike."""
 
     users: str | Path
     past: str | Path | None
@@ -122,7 +124,7 @@ class _Lakes:
     stages: Stages
 
     def opened(self, plan: Plan, columns: ColumnMap | None) -> tuple[Lake, Lake | None]:
-        """Divided now, or before."""
+        """Partition both, or open them if that is already done."""
         wanted = tuple(sorted(needed_columns(plan)))
         reader = TableReader(serving_renames(_names(self.users), plan.columns, columns), wanted)
         lake = partition(self.users, reader, self.work / "users", self.engine, parts=self.parts, stages=self.stages)
@@ -135,9 +137,9 @@ class _Lakes:
 
 
 def _names(source: str | Path) -> list[str]:
-    """The columns of the first of the files."""
+    """The columns of the first file."""
     first, findings = inputs_of(source)[0], Findings()
-    # Text is counted, and read, as a whole.
+    # A text file's rows are already counted, and it is read whole.
     frame = raw_rows(Slice(0, 0, first, 0, None if first.rows is None else 1), frozenset(), findings)
     if frame is None:
         raise UsageError(f"{first.name}: cannot be read: {'; '.join(map(str, findings.sorted()))}")
@@ -145,7 +147,7 @@ def _names(source: str | Path) -> list[str]:
 
 
 def _decided(plan: Plan, out: Path, seed: int, columns: ColumnMap | None, lakes: _Lakes) -> list[DecidedPart]:
-    """What was decided in each part, now or before."""
+    """The decisions of each part, made now or in an earlier run."""
     noted = _noted(out)
     if noted is not None:
         known = [known_part(out, number, noted) for number in range(noted)]
@@ -167,7 +169,7 @@ def _decided(plan: Plan, out: Path, seed: int, columns: ColumnMap | None, lakes:
 
 
 def _noted(out: Path) -> int | None:
-    """The number of parts of a run that is done; None where none is."""
+    """The number of parts of a finished run; None if there is none."""
     found = read_record(out / MANIFEST, dict[str, Any])
     return None if found is None or not isinstance(found.get("files"), list) else int(found["files_of"])
 
@@ -182,7 +184,7 @@ def _manifest(asked: dict[str, Any], decided: list[DecidedPart], summary: Alloca
 
 
 def _summary(plan: Plan, decided: list[DecidedPart]) -> AllocationSummary:
-    """The parts added up."""
+    """The totals over all parts."""
     rows = sum(part.rows for part in decided)
 
     def mean(name: str) -> float:
@@ -202,33 +204,33 @@ def _summary(plan: Plan, decided: list[DecidedPart]) -> AllocationSummary:
     return AllocationSummary(rows, *means, shown, tuple(found.values()), several, control)
 
 
-# Decisions for a part of a lake: written whole or not at all, and remembered, so that nobody is decided for twice.
+# Decisions for one part: written all or nothing and recorded, so that no user is decided for twice.
 
 
 @dataclass(frozen=True)
 class DecidedPart:
-    """What was decided in a part; sums are exact, so that parts add up to the same whatever they are."""
+    """The record of a decided part. Sums are exact, so totals do not depend on the partition."""
 
     file: str
-    """Empty where the part has no users."""
+    """Empty if the part has no users."""
     rows: int
     bytes: int
     sha256: str
     sums: dict[str, str]
-    """Column -> the sum of its expectations in units of 2^−1200, as digits."""
+    """Column -> the exact sum of its expectations in units of 2^−1200, as decimal digits."""
     actions: dict[str, int]
     findings: tuple[dict[str, Any], ...]
     held_out: int = 0
-    """Users of the control group."""
+    """Users in the control group."""
 
 
 def decided_path(out: Path, number: int, parts: int) -> Path:
-    """Where the decisions of a part are written."""
+    """The file of a part's decisions."""
     return out / f"decisions-{number:05d}-of-{parts:05d}.parquet"
 
 
 def known_part(out: Path, number: int, parts: int) -> DecidedPart | None:
-    """What was decided in a part before; None where it is still to do."""
+    """The record of a part that is already decided; None if it is still to do."""
     known = read_record(_record_path(out, number), DecidedPart)
     path = decided_path(out, number, parts)
     if known is None or (known.rows and not (path.is_file() and path.stat().st_size == known.bytes)):
@@ -238,21 +240,21 @@ def known_part(out: Path, number: int, parts: int) -> DecidedPart | None:
 
 @dataclass(frozen=True)
 class DecidePart:
-    """Decides for the users of a part, and writes what was decided."""
+    """Decides for the users of a part and writes the decisions."""
 
     plan: PackedPlan
     out: Path
     parts: int
     seed: int
     files: tuple[str, ...]
-    """The inputs by name."""
+    """File names of the inputs."""
     past: tuple[LakePart, ...] | None = None
-    """The users' earlier steps, in parts of the same users."""
+    """The users' earlier steps, partitioned alike."""
     renames: Mapping[str, str] = field(default_factory=dict)
-    """Own names of the inputs -> roles."""
+    """Column names of the inputs -> roles."""
 
     def __call__(self, part: LakePart) -> DecidedPart:
-        """Decide for a part."""
+        """Decide for one part."""
         plan, path = self.plan.plan, decided_path(self.out, part.number, self.parts)
         frame = part.frame()
         if frame.is_empty():
@@ -279,12 +281,12 @@ class DecidePart:
         return self._remembered(part.number, record)
 
     def _remembered(self, number: int, record: DecidedPart) -> DecidedPart:
-        # After the decisions: a part with a record is done.
+        # Written after the decisions: a part with a record is done.
         write_record(_record_path(self.out, number), record)
         return record
 
     def _placed(self, finding: Finding, rows: pl.DataFrame) -> Finding:
-        """The finding, with the rows of the file that its first row is in."""
+        """The finding with row numbers in the input file of its first row."""
         if not finding.rows:
             return finding
         places = rows.select(FILE, ROW)[[row - 1 for row in finding.rows]]
@@ -292,10 +294,10 @@ class DecidePart:
         return replace(finding, file=self.files[places[FILE][0]], rows=tuple(here[ROW].to_list()))
 
     def _refuse_twice(self, frame: pl.DataFrame, plan: Plan) -> None:
-        """Refuse users who appear twice at a step, in whatever files: they would be decided for twice."""
+        """Refuse the same user and step twice, in whatever files."""
         encoder = plan.policy.encoder
         if not {"user", "step"} <= set(frame.columns):
-            return  # said when it is decided
+            return  # reported when decisions are made
         step = serving_steps(frame, encoder.first_step, encoder.first_step + encoder.campaign_steps - 1)
         rows = pl.DataFrame({"user": serving_ids(frame["user"]), "step": step})
         if len(repeated(marks_of(rows))) and (found := find_repeats(rows.with_row_index("row"))):

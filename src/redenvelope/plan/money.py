@@ -1,4 +1,8 @@
-"""Means per user as totals for an audience, and money in words: `47,000 of 200,000 EUR`."""
+"""Money: totals for an audience from means per user, and amounts in words such as `47,000 of 200,000 EUR`.
+
+`Money` holds the currency, the audience and the value of a unit of reward; `totals` applies them to a certificate.
+These are expectations (floats); the integer amounts of minor units belong to the ledger.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +18,19 @@ if TYPE_CHECKING:
 
 
 _CODE = re.compile(r"[A-Za-z]{3}|\S{1,3}")
-_FIGURES = 4  # of a total: more would claim to know it better than the bounds do
+_FIGURES = 4  # significant digits of a total; more would claim more precision than the bounds have
 
 
 @dataclass(frozen=True)
 class Money:
-    """What sums are counted in, and how many users they are for."""
+    """The currency, the audience, and the value of a unit of reward."""
 
     currency: str = ""
-    """EUR, or a sign; empty where unknown."""
+    """A code such as EUR, or a symbol; empty where unknown."""
     audience: int | None = None
-    """Users that the plan is for; None where only means are known."""
+    """Number of users that the plan is for; None where only means per user are known."""
     value_per_reward: float | None = None
-    """What a unit of reward is worth in it; None where unknown."""
+    """Value of a unit of reward in the currency; None where unknown."""
 
     def __post_init__(self) -> None:
         if self.currency and not _CODE.fullmatch(self.currency):
@@ -37,7 +41,7 @@ class Money:
             raise UsageError(f"the value of a unit of reward is a number above 0, not {self.value_per_reward}")
 
     def told(self, currency: str | None, audience: int | None, value_per_reward: float | None) -> Money:
-        """What was said anew, and of the others what was known before."""
+        """A copy in which the arguments that are not None replace the own values."""
         return Money(
             self.currency if currency is None else currency,
             audience or self.audience,
@@ -48,8 +52,8 @@ class Money:
 def money(value: float, currency: str = "", figures: int | None = None) -> str:
     """A sum in words: 1234567.8 -> `1,234,568 EUR`, 3.4567 -> `3.46 EUR`.
 
-    Cents are shown below a thousand, smaller parts below one; with `figures`, so many leading digits are kept and the
-    others are zeros.
+    Two decimals are shown below a thousand, and more below one where needed. With `figures`, the sum is rounded to that
+    many significant digits.
     """
     if not isfinite(value):
         return str(value)
@@ -57,7 +61,8 @@ def money(value: float, currency: str = "", figures: int | None = None) -> str:
         value = round(value, figures - 1 - floor(log10(abs(value))))
     size = abs(value)
     decimals = 0 if size >= 1_000 or size == 0 else 2
-    # Below one, leading digits are told where cents would change the sum by more than half a percent.
+    # Below one, two significant digits are shown where rounding to cents would change the sum by more than half a
+    # percent.
     if 0 < size < 1 and abs(round(value, 2) - value) > 0.005 * size:
         decimals = 1 - floor(log10(size)) + (size >= 0.01)
     shown = f"{value:,.{decimals}f}"
@@ -66,7 +71,7 @@ def money(value: float, currency: str = "", figures: int | None = None) -> str:
 
 @dataclass(frozen=True)
 class Totals:
-    """What a plan costs and earns for all users that it is for; expectations, in the currency's own unit."""
+    """Expected cost and reward of a plan for its whole audience, in units of the currency."""
 
     audience: int
     currency: str
@@ -76,10 +81,10 @@ class Totals:
     cost_upper: float
     """The certificate's bound."""
     unspent: float
-    """The budget less the expected cost; below 0 where the plan costs more."""
+    """The budget minus the expected cost; negative where the plan costs more."""
     reward: float
     logged_cost: float
-    """What was logged, for as many users."""
+    """The logged mean cost, scaled to the same number of users."""
     logged_reward: float
 
     def sentence(self) -> str:
@@ -98,7 +103,7 @@ class Totals:
 
 
 def totals(certificate: Certificate, asked: Money) -> Totals | None:
-    """A certificate's means times the audience; None without one."""
+    """A certificate's means times the audience; None if the audience is unknown."""
     if asked.audience is None:
         return None
     users = asked.audience

@@ -1,4 +1,4 @@
-"""A plan: the policy, its price, the frontier around it, and the certificate."""
+"""A plan: the policy, its price, the frontier around it, the ladder behind it, and the certificate."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan:
-    """What `fit` hands over, and what a plan folder holds."""
+    """The result of `fit`, and the content of a plan folder."""
 
     policy: DeployedPolicy
     certificate: Certificate
     frontier: pl.DataFrame
-    """For each `budget` by its name, the others held: dual, cost, reward and their bounds, off-policy, and the model's
+    """For each `budget` by name, with the others held: dual, cost and reward with bounds (off-policy), and the model's
     own cost and reward, by rising dual."""
     ladder: Ladder
-    """What was found on the check users at every price: another budget is certified from it."""
+    """Moments of the check users at every price, from which another budget can be certified."""
     record: FitRecord
-    """How the plan came about."""
+    """How the plan was made."""
 
     @property
     def catalogue(self) -> ActionCatalogue:
-        """The actions by name, sorted by the mean cost that they were seen to have."""
+        """The actions by name, sorted by mean logged cost."""
         return self.policy.catalogue
 
     @property
     def dual(self) -> float:
-        """The price of one unit of cost: what one more unit of budget buys."""
+        """Shadow price of the first budget: the reward that one more unit buys."""
         return self.certificate.dual
 
     def __repr__(self) -> str:
@@ -58,11 +58,11 @@ class Plan:
         return plan_table(self)
 
     def allocate(self, users: Any, seed: int = 0, history: Any = None) -> tuple[pl.DataFrame, tuple[Finding, ...]]:
-        """Decide for a table of users at their step (`user`, `step` and the features), any dataframe.
+        """Decide for a table of users at their steps (`user`, `step` and the features), in any dataframe.
 
-        Columns may have the names that they had in the plan's log. A user's decision depends on the user, the step and
-        the seed alone, not on who else is in the table. A plan that `needs_history` asks for the earlier steps of users
-        past the first: `user`, `step`, `action`, `reward`, `cost`.
+        Columns may have the names of the plan's log. A user's decision depends only on the user, the step and the seed,
+        not on who else is in the table. A plan that `needs_history` takes the users' earlier steps in `history`:
+        `user`, `step`, `action`, `reward`, `cost`.
         """
         from redenvelope.plan.decide import decide_frame
 
@@ -73,21 +73,21 @@ class Plan:
         return self.in_own_names(decisions, dict(zip(table.columns, named.columns, strict=True))), findings
 
     def in_own_names(self, decisions: pl.DataFrame, renamed: Mapping[str, str]) -> pl.DataFrame:
-        """Decisions with the names that the table of users has, `renamed` to roles, and that the log had for the
-        action and its propensity."""
+        """Decisions with the column names of the table of users (`renamed` maps these to roles), and with the log's
+        names for the action and its propensity."""
         names = {role: self.columns.name_of(role) for role in ("action", "propensity")}
         names |= {role: name for name, role in renamed.items()}
         there = set(decisions.columns)
         return decisions.rename({role: name for role, name in names.items() if role in there and name not in there})
 
     def _named(self, table: pl.DataFrame, roles: tuple[str, ...]) -> pl.DataFrame:
-        """A table with its columns under the names of their roles, where they had those of the plan's log."""
+        """A table with the columns that have the names of the plan's log renamed to their roles."""
         names = {self.columns.name_of(role): role for role in roles}
         renames = {name: role for name, role in names.items() if name in table.columns and role not in table.columns}
         return table.rename(renames)
 
     def evaluate(self, log: Any, confidence: float = 0.95, all_users: bool = False) -> dict[str, Any]:
-        """What a log says of the certificate, and estimates by every estimator; see `redenvelope.evaluate_plan`.
+        """Whether a log contradicts the certificate, and estimates by every estimator; see `redenvelope.evaluate_plan`.
 
         `log` is a `Log`, a path or any dataframe, read as the plan's own log was.
         """
@@ -107,10 +107,10 @@ class Plan:
         confidence: float | None = None,
         for_all_prices: bool = False,
     ) -> Plan:
-        """The plan for another budget or target, in seconds and without the log, with a certificate of its own.
+        """The plan for another budget or target, in seconds and without the log, with its own certificate.
 
-        With several budgets, `budget` maps their names to numbers; those that are not named stay. With
-        `for_all_prices` the bounds hold for all budgets at once, so that one may be chosen by them.
+        With several budgets, `budget` maps names to numbers; budgets not named stay as they are. With `for_all_prices`
+        the bounds hold simultaneously for all budgets, so you may choose among budgets by their certificates.
         """
         from redenvelope.plan.reprice import reprice
 
@@ -124,7 +124,7 @@ class Plan:
         )
 
     def profit_budget(self, value_per_reward: float) -> float:
-        """The budget per user at which the last unit of money earns a unit of money; `reprice` takes it."""
+        """The budget per user at which the last unit of money spent earns one unit of money; pass it to `reprice`."""
         from redenvelope.plan.reprice import profit_budget
 
         return profit_budget(self, value_per_reward)
@@ -132,7 +132,7 @@ class Plan:
     def explain(self, row: Mapping[str, Any], history: Any = None, seed: int = 0) -> Explanation:
         """Why a user gets what they get: `row` has `user`, `step` and the features, as in `Decider.decide`.
 
-        Print what comes back, or take its `as_dict()`.
+        Print the result, or take its `as_dict()`.
         """
         from redenvelope.plan.decide import Decider
 
@@ -141,8 +141,8 @@ class Plan:
         return Decider(self, seed).explain(named, history=history)
 
     def power(self, **choices: Any) -> dict[str, Any]:
-        """How many users an A/B test of the plan needs; keywords are `share`, `confidence`, `power`, `gain` and
-        `users_per_week`."""
+        """The number of users that an A/B test of the plan needs; keywords are `share`, `confidence`, `power`, `gain`
+        and `users_per_week`."""
         from redenvelope.plan.rollout_check import users_for_test
 
         return users_for_test(self, **choices)
@@ -159,10 +159,11 @@ class Plan:
         confidence: float = 0.95,
         value_per_reward: float | None = None,
     ) -> dict[str, Any]:
-        """What the plan's users earned and cost beside others, and beside what the plan promised.
+        """Compare the outcomes of the plan's users with those of others, and with what the plan promised.
 
-        Two tables (paths or dataframes with user, reward and cost), or one of both arms: `arm` names the column that
-        tells them apart and `first` its value for the plan's; without, the column `holdout` marks the control group.
+        Give two tables (paths or dataframes with user, reward and cost), or one with both arms: `arm` names the column
+        that tells them apart and `first` its value for the plan's; without, the column `holdout` marks the control
+        group.
         """
         from redenvelope.plan.rollout_check import compare_outcomes
 
@@ -171,12 +172,12 @@ class Plan:
         return compare_outcomes(self, (outcomes, others), arm, first, named, confidence, share, value)
 
     def report(self, path: str | Path = "report.html") -> Path:
-        """Write the report: one self-contained page, readable without a network."""
+        """Write the report: one self-contained page that needs no network."""
         written: Path = door("write_report")(self, Path(path))
         return written
 
     def plot_frontier(self) -> Any:
-        """What budgets buy, as an altair chart."""
+        """The frontier as an altair chart."""
         return door("plot_frontier")(self)
 
     def along(self, budget: str) -> pl.DataFrame:
@@ -184,44 +185,44 @@ class Plan:
         return self.frontier.filter(pl.col("budget") == budget).drop("budget")
 
     def of(self, budget: BudgetFigure) -> Plan:
-        """The plan with one of its budgets alone, for charts and tables of that budget."""
+        """The plan restricted to one of its budgets, for charts and tables of that budget."""
         own = self.frontier.filter(pl.col("budget") == budget.name)
         return replace(self, certificate=self.certificate.of(budget), frontier=own)
 
     @property
     def needs_history(self) -> bool:
-        """Whether the plan decides by what happened to a user before."""
+        """Whether decisions depend on the user's earlier steps."""
         constraint = self.policy.constraint
         return self.policy.encoder.history is not None or (constraint is not None and constraint.counts)
 
     def recoded(self, log: Log) -> Log:
-        """A log with its actions numbered as in this plan: mean costs may order them otherwise elsewhere."""
+        """A log with its actions numbered as in this plan; other mean costs may have given them another order."""
         if log.catalogue.labels == self.catalogue.labels:
             return log
         places = {label: place for place, label in enumerate(self.catalogue.labels)}
         lookup = np.array([places[label] for label in log.catalogue.labels], dtype=np.int32)
         eligible = None
-        if log.eligible is not None:  # of what was never logged, no list of the log's is known
+        if log.eligible is not None:  # the log has no eligibility lists for actions that it never contains
             eligible = np.ones((len(log), len(self.catalogue)), dtype=bool)
             eligible[:, lookup] = log.eligible
         return replace(log, action=lookup[log.action], catalogue=self.catalogue, eligible=eligible)
 
     def with_source(self, log: str, columns: ColumnMap, date: str) -> Plan:
-        """The plan, remembering the log it was made from: its name, its columns' own names, and the day."""
+        """The plan with a record of its log: the name, the column names, and the date."""
         return replace(self, record=replace(self.record, source=Source.of(log, date, columns)))
 
     def with_money(self, asked: Money) -> Plan:
-        """The plan, remembering what sums are counted in and how many users it is for."""
+        """The plan with another currency, audience and value of reward."""
         return replace(self, record=replace(self.record, money=asked))
 
     @property
     def totals(self) -> Totals | None:
-        """What it costs and earns for all users who follow it; None where their number is unknown."""
+        """Expected cost and reward over all users who follow the plan; None if their number is unknown."""
         return totals(self.certificate, self.money)
 
     @property
     def money(self) -> Money:
-        """What sums are counted in, and the number of users who follow the plan: those held out are not counted."""
+        """Currency, value of reward, and the number of users who follow the plan: the control group is not counted."""
         own = self.record.money
         if own.audience is None or not self.policy.holdout:
             return own
@@ -229,12 +230,12 @@ class Plan:
 
     @property
     def columns(self) -> ColumnMap:
-        """The names that the log's columns had, as far as they are known: other tables of theirs have them too."""
+        """The column names of the plan's log, as far as known; other tables of the same users may have them too."""
         own = self.record.source.column_map() if self.record.source is not None else ColumnMap()
         return replace(own, costs=cost_columns(self.record.budgets))
 
     def save(self, folder: str | Path, extra: dict[str, bytes] | None = None) -> Path:
-        """Write the plan to a folder with its report, or with `extra` files in the report's place."""
+        """Write the plan to a folder with its report, or with `extra` files in place of the report."""
         from redenvelope.plan.storage import save_plan
 
         if extra is not None:
@@ -244,14 +245,14 @@ class Plan:
 
     @classmethod
     def load(cls, folder: str | Path) -> Plan:
-        """Open a plan folder; nothing in it is ever run."""
+        """Open a plan folder; no code in it is run."""
         from redenvelope.plan.storage import load_plan
 
         return load_plan(Path(folder))
 
 
-# Opening a plan and deciding by it loads neither training nor drawing code. The packages that evaluate and draw import
-# the plan, not the other way round: they are imported by name here, when they are needed.
+# Opening a plan and deciding by it must load no training or drawing code. Evaluation and drawing import the plan, not
+# the other way round, so they are imported by name here when needed.
 _PROVIDERS = {
     "evaluate_plan": "redenvelope.fitting.evaluate",
     "save_with_report": "redenvelope.report.page",
@@ -261,13 +262,13 @@ _PROVIDERS = {
 
 
 def door(name: str) -> Callable[..., Any]:
-    """The function of this name."""
+    """Import the function of this name."""
     found: Callable[..., Any] = getattr(import_module(_PROVIDERS[name]), name)
     return found
 
 
 def plan_lines(plan: Plan) -> tuple[str, ...]:
-    """A few lines: what it is, whether it may be relied on, what it costs and earns, its price, where it comes from."""
+    """A summary in a few lines: budget, status, cost, reward, price, and what the plan was made from."""
     rows = _rows(plan)
     width = max(len(name) for name, _ in rows)
     first = f"Plan ({plan.certificate.status}) {_wanted(plan)}"
@@ -275,7 +276,7 @@ def plan_lines(plan: Plan) -> tuple[str, ...]:
 
 
 def plan_table(plan: Plan) -> str:
-    """The same as a fragment of HTML."""
+    """The same summary as a fragment of HTML."""
     title = f"Plan ({plan.certificate.status}) {_wanted(plan)}"
     return html_block(title, [plan.certificate.sentence()], _rows(plan))
 

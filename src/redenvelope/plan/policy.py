@@ -1,4 +1,8 @@
-"""What is deployed: a source, an encoder and prices; from features to probabilities."""
+"""The deployed policy: a learned source of action values, an encoder and prices; features in, probabilities out.
+
+`DeployedPolicy` is what a plan decides by. Its `Source` is a model planned with by trees (`ModelSource`), values
+learned without a model (`LearnedSource`), or several of one kind from different users (`CrossFittedSource`).
+"""
 
 from __future__ import annotations
 
@@ -38,9 +42,9 @@ Rows = slice | NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class DeployedPolicy:
-    """A specification with what was learned, the encoder, the actions by name, and the prices.
+    """A specification, a learned source, the encoder, the action catalogue, the prices and the rules.
 
-    A cross-fitted policy has several members, each made without the users who follow it, at the same prices.
+    A cross-fitted policy has several members at the same prices, each made without the users who follow it.
     """
 
     specification: PolicySpecification
@@ -49,27 +53,27 @@ class DeployedPolicy:
     catalogue: ActionCatalogue
     pricing: Pricing
     rules: tuple[Rule, ...] = ()
-    """Who may get what, how often."""
+    """Which users may get which actions, and how often."""
     joins_late: bool = False
-    """Whether some users' campaigns began after the first step: rules that count then begin there too."""
+    """Whether some users' campaigns began after the first step; rules that count then start counting there."""
     holdout: float = 0.0
-    """Share of users, by the hash of their ids, who get the cheapest eligible action instead: a control group. No
-    estimate and no certificate counts them."""
+    """Share of users, by the hash of their ids, in the control group, which gets the cheapest eligible action.
+    Estimates and certificates leave them out."""
 
     @cached_property
     def constraint(self) -> RuleConstraint | None:
-        """The rules as planners ask them; None where there are none."""
+        """The rules as a constraint for planners; None if there are none."""
         return RuleConstraint(self.rules, self.encoder, self.catalogue, self.joins_late) if self.rules else None
 
     @cached_property
     def members(self) -> tuple[DeployedPolicy, ...]:
-        """The policies that users follow by the hash of their ids; one, itself, where it is not cross-fitted."""
+        """The policies that users follow by the hash of their ids; the policy itself if it is not cross-fitted."""
         if not isinstance(self.source, CrossFittedSource):
             return (self,)
         return tuple(replace(self, source=source) for source in self.source.members)
 
     def one_of_each(self) -> tuple[int, ...]:
-        """The id of a user who follows each member, [members]."""
+        """One user id per member that follows it, [members]."""
         members = len(self.members)
         ids = np.arange(100 * members)
         first = np.unique(member_of(ids.astype(np.uint64), members), return_index=True)[1]
@@ -78,8 +82,8 @@ class DeployedPolicy:
     def by_member(
         self, keys: KeyArray, work: Callable[[DeployedPolicy, Rows], Sequence[NDArray[Any]]], axes: Sequence[int]
     ) -> Sequence[NDArray[Any]]:
-        """Arrays that `work` makes for the rows of each member, rows [rows] being those of users with these keys, in
-        the order of all rows along `axes`, one for each array."""
+        """The arrays that `work` makes for each member and the rows of its users, put back in row order. `keys` [rows]
+        are the users' keys, and `axes` the row axis of each array."""
         if len(self.members) == 1 or not len(keys):
             return work(self.members[0], slice(None))
         member = member_of(keys, len(self.members))
@@ -91,23 +95,23 @@ class DeployedPolicy:
 
     @cached_property
     def valuer(self) -> Valuer:
-        """What says how much every action is worth, of a policy with one member."""
+        """The action values, of a policy with one member."""
         return self.source.valuer(self.specification, self.constraint)
 
     def outcomes(self, states: Float32Array, keys: KeyArray) -> FloatArray:
-        """Expected outcomes of this step alone, for the rows of users with these keys, [outcomes, rows, actions]."""
+        """Expected outcomes of this step alone, for rows of users with these keys, [outcomes, rows, actions]."""
         return self.by_member(keys, lambda own, rows: (own.valuer.outcomes(states[rows]),), (1,))[0]
 
     @property
     def plans(self) -> bool:
-        """Whether it plans with a model."""
+        """Whether actions are valued by planning with a model."""
         return isinstance(self.members[0].source, ModelSource)
 
     def believed(
         self, states: NDArray[np.float32], steps_left: NDArray[np.int64], standing: EligibilityState | None
     ) -> PriceFunction:
-        """What a policy with one member believes of the whole campaign from first states [users, width] of users who
-        stand there on."""
+        """Predicted reward and cost of the campaign as functions of the price, from first states [users, width]; of a
+        policy with one member."""
         valuer = self.valuer
         if isinstance(valuer, TreePlanner):
             return ModelPrice(valuer, states, steps_left, standing)
@@ -117,8 +121,8 @@ class DeployedPolicy:
     def to_the_end(
         self, states: Float32Array, steps_left: IntArray, prices: FloatArray, standing: EligibilityState | None
     ) -> ActionValues:
-        """Action values at prices [prices, budgets], with outcomes to go until the end of the campaign: the baseline of
-        doubly robust estimates; of a policy with one member."""
+        """Action values at prices [prices, budgets] with outcomes to go until the end of the campaign: the baseline of
+        doubly robust estimates, of a policy with one member."""
         values = self.valuer.values(states, steps_left, prices, standing)
         ends = getattr(self.source, LEAF_VALUES, None)
         if ends is None or self.specification.leaf_values or not isinstance(self.valuer, TreePlanner):
@@ -128,28 +132,28 @@ class DeployedPolicy:
 
     @property
     def looks_to_the_end(self) -> bool:
-        """Whether it knows what its actions are worth until the end of the campaign; not so plans of earlier versions
-        with trees that end before it, nor plans with more budgets than values to go are learned for."""
+        """Whether action values reach the end of the campaign. They do not in plans of earlier versions whose trees end
+        before it, nor with more budgets than values to go are learned for."""
         first = self.members[0]
         known = not isinstance(first.source, ModelSource) or first.source.leaf_values is not None
         return known or first.valuer.depth >= self.specification.steps
 
     def standing(self, log: Log) -> EligibilityState | None:
-        """Where logged rows stand; None where nothing is ruled out."""
+        """Eligibility of logged rows; None where nothing is ruled out."""
         return eligibility_of_log(self.constraint, log)
 
     @property
     def several_budgets(self) -> tuple[str, ...]:
-        """The names of several budgets, [budgets]; empty with one."""
+        """Budget names if there are several, [budgets]; empty with one."""
         charges = self.source.charges
         return () if charges is None or len(charges.budgets) < 2 else charges.names
 
     def steps_left(self, step: NDArray[np.integer]) -> NDArray[np.int64]:
-        """Decisions left, this one included, [rows]."""
+        """Number of decisions left, this one included, [rows]."""
         return np.asarray(self.encoder.first_step + self.specification.steps - step, dtype=np.int64)
 
     def values(self, log: Log) -> ActionValues:
-        """What logged rows are worth at the policy's own prices, [rows, prices, actions]."""
+        """Action values of logged rows at the policy's own prices, [rows, prices, actions]."""
         states, left, standing = self.encoder.encode(log), self.steps_left(log.step), self.standing(log)
 
         def of_member(own: DeployedPolicy, rows: Rows) -> ActionValues:
@@ -163,8 +167,8 @@ class DeployedPolicy:
     ) -> NDArray[np.float64]:
         """Probabilities [rows, actions] for a table of users (step and features) who follow one row of the prices.
 
-        `history` are their earlier steps, where the encoder asks for them. A policy with several members needs the
-        column `user`.
+        `history` holds their earlier steps, if the encoder needs them. A policy with several members needs the column
+        `user`.
         """
         if len(self.members) > 1 and "user" not in frame.columns:
             raise PlanError("which member of the plan a user follows depends on the id: add the column 'user'")
@@ -182,11 +186,11 @@ class DeployedPolicy:
 
 
 _SINCE_FORMAT_5 = {"attributes": 0, "pieces": [[], []], "calibrated": False, "leaf_values": False}
-"""Entries that a plan of that format lacks, with what their absence means."""
+"""Keys that a plan of format 5 does not have, with the values that their absence means."""
 
 
 def policy_sha256(policy: DeployedPolicy, format_5: bool = False) -> str:
-    """A hash of everything that decides what the policy does; as plans of format 5 were hashed, where that is asked."""
+    """A hash of everything that determines the policy's decisions; `format_5` hashes as that format did."""
     config, weights = policy.source.state()
     digest = hashlib.sha256()
     plain = {
@@ -199,7 +203,7 @@ def policy_sha256(policy: DeployedPolicy, format_5: bool = False) -> str:
         "source": policy.source.kind,
         "model": config,
     }
-    if policy.holdout:  # absent where there is none, as in plans of before
+    if policy.holdout:  # absent without a holdout, so that hashes of older plans stay the same
         plain["holdout"] = policy.holdout
     if format_5:
         plain = _less(plain, _SINCE_FORMAT_5)
@@ -211,19 +215,19 @@ def policy_sha256(policy: DeployedPolicy, format_5: bool = False) -> str:
 
 
 def _less(value: Any, entries: dict[str, Any]) -> Any:
-    """Plain data without entries, wherever they have these values."""
+    """Plain data without these entries, wherever they have these values."""
     if isinstance(value, dict):
         kept = {name: item for name, item in value.items() if name not in entries or item != entries[name]}
         return {name: _less(item, entries) for name, item in kept.items()}
     return [_less(item, entries) for item in value] if isinstance(value, list) else value
 
 
-# How a policy decides, in a few words and numbers.
+# The settings of a policy.
 
 
 @dataclass(frozen=True)
 class PolicySpecification:
-    """All that a policy is, besides its weights and its prices."""
+    """The settings of a policy: everything but its weights, rules and prices."""
 
     method: str
     horizon: int
@@ -231,12 +235,12 @@ class PolicySpecification:
     steps: int
     """Steps of the campaign."""
     explore: float = 0.0
-    """Share of the decisions that is drawn evenly among what is eligible."""
+    """Share of decisions drawn uniformly from the eligible actions."""
     leaf_values: bool = False
-    """Whether decisions count what follows the trees; otherwise trees stand alone, as in the paper."""
+    """Whether trees have values to go at their leaves; without them nothing follows a tree, as in the paper."""
 
 
-# What was learned and decides: a model to plan with, or values learned without one, each stored by its kind.
+# What was learned: a model to plan with, or action values without a model. Each kind stores itself.
 
 Weights = dict[str, NDArray[np.float32]]
 """Arrays by name."""
@@ -244,27 +248,27 @@ _CHARGES = "charges"
 
 
 class Source(Protocol):
-    """Something learned that says what actions are worth."""
+    """A learned source of action values."""
 
     kind: ClassVar[str]
 
     @property
     def charges(self) -> Charges | None:
-        """What budgets are charged of what is measured; None where the one budget is of the cost."""
+        """What each budget is charged, from measured outcomes; None if the only budget is of the cost itself."""
         ...
 
     def valuer(self, wanted: PolicySpecification, rules: Constraint | None = None) -> Valuer:
-        """What says how much every action is worth, as the specification wants it and the rules allow."""
+        """The action values under these settings and rules."""
         ...
 
     @property
     def shape(self) -> tuple[StateLayout, int, int]:
-        """The states it was learned on, the number of actions, and that of costs."""
+        """State layout, number of actions, and number of costs."""
         ...
 
     @property
     def steps(self) -> int | None:
-        """Steps of the campaign that it was learned for; None where any number will do."""
+        """Number of campaign steps that it was learned for; None if any number will do."""
         ...
 
     def state(self) -> tuple[dict[str, Any], Weights]:
@@ -273,24 +277,24 @@ class Source(Protocol):
 
     @classmethod
     def from_state(cls, config: dict[str, Any], weights: Weights) -> Source:
-        """What `state` wrote."""
+        """Read what `state` wrote."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class ModelSource:
-    """A model, planned with by trees."""
+    """A model that trees plan with."""
 
     kind: ClassVar[str] = "model"
     model: NeuralModel
     charges: Charges | None = None
-    """What budgets are charged of what the model measures; None where the one budget is of the cost."""
+    """What each budget is charged, from predicted outcomes; None if the only budget is of the cost itself."""
     leaf_values: LeafValues | None = None
-    """Values to go of the policy; None where its trees reach the end of the campaign, or nobody knows."""
+    """The policy's values to go; None if its trees reach the end of the campaign, or if none were learned."""
 
     @property
     def world(self) -> NeuralModel | ChargedModel:
-        """The model with the costs of the budgets."""
+        """The model, with the charges of the budgets as its costs."""
         return self.model if self.charges is None else ChargedModel(self.model, self.charges)
 
     def valuer(self, wanted: PolicySpecification, rules: Constraint | None = None) -> TreePlanner:
@@ -334,7 +338,7 @@ class ModelSource:
 
 @dataclass(frozen=True, eq=False)
 class LearnedSource:
-    """Values learned for all prices."""
+    """Action values learned without a model, for all prices."""
 
     kind: ClassVar[str] = "learned"
     values: LearnedValues
@@ -371,7 +375,7 @@ class LearnedSource:
 SOURCES: dict[str, type[ModelSource] | type[LearnedSource]] = {
     source.kind: source for source in (ModelSource, LearnedSource)
 }
-"""The kinds of sources that a plan folder can hold; cross-fitted ones consist of these."""
+"""The kinds of sources in a plan folder; a cross-fitted source consists of these."""
 
 MOST_MEMBERS = 20
 _MEMBERS = "members"
@@ -379,7 +383,7 @@ _MEMBERS = "members"
 
 @dataclass(frozen=True)
 class _WrittenMember:
-    """A member without its weights."""
+    """A member's kind and configuration, without its weights."""
 
     kind: str
     config: dict[str, Any]
@@ -408,7 +412,7 @@ class CrossFittedSource:
         return self.members[0].charges
 
     def valuer(self, wanted: PolicySpecification, rules: Constraint | None = None) -> Valuer:
-        """Refused: its members do not agree on what actions are worth."""
+        """Refused: each member has its own action values."""
         raise PlanError("a cross-fitted policy decides by its members: ask each of them")
 
     @property
@@ -449,14 +453,14 @@ class CrossFittedSource:
 
 
 def cross_fitted(policies: Sequence[DeployedPolicy]) -> DeployedPolicy:
-    """Policies that differ only in what was learned as one: each user follows one of them."""
+    """Combine policies that differ only in their sources into one; each user follows one of them."""
     if len(policies) == 1:
         return policies[0]
     return replace(policies[0], source=CrossFittedSource(tuple(policy.source for policy in policies)))
 
 
 def source_from_state(kind: str, config: dict[str, Any], weights: Weights) -> Source:
-    """The source of a kind."""
+    """Read a source of this kind from what its `state` wrote."""
     if kind == CrossFittedSource.kind:
         return CrossFittedSource.from_state(config, weights)
     if kind not in SOURCES:

@@ -1,4 +1,8 @@
-"""How a plan came about, as typed records: what the report shows, and what an evaluation needs to know again."""
+"""The record of a fit: how a plan was made, in typed dataclasses.
+
+`FitRecord` is stored in the plan folder. The report shows it, and repricing, evaluation and comparison read from it
+what they need of the fit: who trained the plan, the logged figures, and the plans that can be mixed.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ from redenvelope.wording import interval, number
 
 @dataclass(frozen=True)
 class FoldSize:
-    """How large a fold is."""
+    """Size of a fold."""
 
     users: int
     rows: int
@@ -33,12 +37,12 @@ class FoldSize:
 
 @dataclass(frozen=True)
 class Source:
-    """The log that a plan was made from."""
+    """The log that a plan was made from, and how it was read."""
 
     log: str
     date: str
     columns: dict[str, str] = field(default_factory=dict)
-    """Role -> the log's own name, where that differs."""
+    """Role -> the log's column name, where that differs."""
     ignored: tuple[str, ...] = ()
     time: str | None = None
     episode: str | None = None
@@ -48,28 +52,28 @@ class Source:
 
     @classmethod
     def of(cls, log: str, date: str, columns: ColumnMap) -> Source:
-        """A log of this name, read so, on this day."""
+        """The source with this name and date, read with these columns."""
         ignored = tuple(sorted(columns.ignored))
         said = (columns.time, columns.episode, columns.missing_cost, columns.dates, columns.cluster)
         return cls(log, date, dict(columns.names), ignored, *said)
 
     def column_map(self) -> ColumnMap:
-        """The names that the log's columns had, and how it was read."""
+        """The log's column names and reading options."""
         mapping = ColumnMap(self.columns, frozenset(self.ignored))
         return mapping.reading(self.time, self.episode, self.missing_cost, self.dates, self.cluster)
 
 
 @dataclass(frozen=True)
 class LookaheadRecord:
-    """How far the plan looks ahead, and what else was tried on tune users, inside the learned model."""
+    """How far the plan looks ahead, and the candidates that were compared on tune users inside the learned model."""
 
     chosen: str
-    """The depth of the trees, and what follows them."""
+    """The depth of the trees, and what is at their leaves."""
     loss: dict[str, float]
-    """Of each candidate against the best of them, as a share of what planning gains over the cheapest policy."""
+    """Loss of each candidate against the best, as a share of what planning gains over the cheapest policy."""
     error: float
-    """Root mean square error, over users and prices, of the penalised reward that the chosen one predicts for a user's
-    whole campaign, against what following it earns in the model, as a share of that gain."""
+    """Root mean square error, over users and prices, of the penalised reward that the chosen candidate predicts for a
+    whole campaign, against a rollout of it in the model; as a share of the same gain."""
 
 
 @dataclass(frozen=True)
@@ -79,25 +83,25 @@ class PlannerRecord:
     notes: tuple[str, ...]
     depth: int
     lookahead: LookaheadRecord | None = None
-    """None where nothing was to choose."""
+    """None if there was nothing to choose."""
 
 
 @dataclass(frozen=True)
 class ExplorationRecord:
-    """The share of exploration, what it costs and what it gives."""
+    """The exploration share, what it costs, and the overlap it gives."""
 
     share: float
-    """Of the decisions, drawn uniformly among eligible actions."""
+    """Share of decisions drawn uniformly from the eligible actions."""
     reward_lost: float
-    """Reward per user that this costs at the plan's own mean cost, by the model's frontiers with and without it."""
+    """Reward per user lost to exploration at the plan's own mean cost, by the model's frontiers with and without it."""
     effective_share: float
-    """Of the next log's users: what is left of them to weigh a policy that gives everything evenly, at the least of the
-    steps."""
+    """Effective sample size of the next log, as a share of its users, for evaluating a policy that gives all actions
+    evenly; at the step where it is lowest."""
 
 
 @dataclass(frozen=True)
 class ComparedPolicy:
-    """A policy's cost and reward per user, and how they differ from the logged behaviour on the same users."""
+    """A policy's cost and reward per user, and the differences from the logged behaviour on the same users."""
 
     policy: str
     cost: float
@@ -116,16 +120,16 @@ class ComparedPolicy:
 class Untargeted:
     """The best untargeted mixture at the plan's own cost, and what the plan adds to it on the same users.
 
-    Each user draws one action for the whole campaign; where it is not eligible, they get the cheapest eligible one.
+    Each user draws one action for the whole campaign, or gets the cheapest eligible one where it is not eligible.
     """
 
     actions: tuple[str, ...]
     shares: tuple[float, ...]
-    """Of the users who draw each action."""
+    """Share of users who draw each action."""
     adds: float
     """Reward per user that the plan earns beyond the mixture, at the same cost."""
     lower: float
-    """With `upper`, the interval at the plan's confidence, paired by user."""
+    """With `upper`, the interval at the plan's confidence, from differences paired by user."""
     upper: float
 
     def mixture(self) -> str:
@@ -138,7 +142,7 @@ class Untargeted:
         return f"giving {', '.join([f'{first!r} to a random {share:.0%} of users', *further])} and {last}"
 
     def sentence(self, confidence: float) -> str:
-        """Whether the log shows that targeting pays."""
+        """What the plan adds to the mixture, and whether the log shows that targeting pays, in words."""
         known = f"({confidence:.0%} interval {interval(self.lower, self.upper)})"
         verb = f"earns {number(abs(self.adds), 3)} {'more' if self.adds >= 0 else 'less'} reward per user"
         said = f"The plan {verb} {known} than {self.mixture()}, the best untargeted offer at the same cost"
@@ -158,14 +162,14 @@ class StepShares:
     logged: tuple[float, ...]
     """Share of each action as logged, [actions]."""
     cost: float
-    """Expected cost of the step over all users, not over those still there: the steps add up to a user's total."""
+    """Expected cost of the step per user of the campaign, not per user still there: the steps add up to the total."""
     logged_cost: float | None = None
-    """As logged, over all users likewise."""
+    """Logged cost, averaged likewise."""
 
 
 @dataclass(frozen=True)
 class Shares:
-    """What the users of one bin of a feature get."""
+    """What users in one bin of a feature get."""
 
     label: str
     rows: int
@@ -177,17 +181,17 @@ class Shares:
 
 @dataclass(frozen=True)
 class FeatureShares:
-    """What users get, by one feature."""
+    """What users get, by the values of one feature."""
 
     feature: str
     strength: float
-    """Share of the differences in what users get that the feature explains."""
+    """Share of the variation in what users get that the feature explains."""
     bins: tuple[Shares, ...]
 
 
 @dataclass(frozen=True)
 class ActionShares:
-    """Who gets what."""
+    """What users get, by step, by feature and by group."""
 
     users: int
     rows: int
@@ -195,21 +199,21 @@ class ActionShares:
     by_step: tuple[StepShares, ...]
     by_feature: tuple[FeatureShares, ...]
     groups: tuple[StepGroups, ...] = ()
-    """The users of some steps in a few groups each."""
+    """The users of some steps, each divided into a few groups."""
     examples: tuple[Example, ...] = ()
-    """A few users of the first step."""
+    """Examples of users at the first step."""
 
 
 @dataclass(frozen=True)
 class MadeWith:
-    """The users of the train and tune folds, by hashes of their ids and of their rows."""
+    """Identifies the users of the train and tune folds by hashes of their ids and rows."""
 
     users: str
-    """A 32-bit hash of each id and one of the user's rows, as bytes in the order of ids, in base 64."""
+    """A 32-bit hash of each id and one of the user's rows, as bytes in the order of the id hashes, in base 64."""
 
     @classmethod
     def of(cls, *folds: Log) -> MadeWith | None:
-        """The users of some folds; None where they are too many to be listed."""
+        """Hash the users of some folds; None if there are more than `MOST_LISTED`."""
         if sum(fold.people for fold in folds) > MOST_LISTED:
             return None
         pairs = np.concatenate([_hashes(fold)[0] for fold in folds])
@@ -217,13 +221,13 @@ class MadeWith:
 
     @cached_property
     def pairs(self) -> NDArray[np.uint32]:
-        """Hashes of ids, rising, and of rows, [users, 2]."""
+        """Hashes of ids, ascending, and of rows, [users, 2]."""
         return np.frombuffer(b64decode(self.users, validate=True), np.uint32).reshape(-1, 2)
 
     def among(self, log: Log) -> tuple[NDArray[np.bool_], bool]:
-        """Which entries of a log's users have the id of one of them, [users], and whether those are the same people.
+        """Which entries of a log have an id of these users, [users], and whether they are the same people.
 
-        They are where most have the rows that made the plan. Rows that many users share say nothing.
+        They are the same if most of them also have the same rows. Rows shared by many users are not evidence.
         """
         pairs, entries = _hashes(log)
         places = np.minimum(np.searchsorted(self.pairs[:, 0], pairs[:, 0]), len(self.pairs) - 1)
@@ -240,9 +244,9 @@ _SHARED_ROWS = 0.01
 
 
 def _hashes(log: Log) -> tuple[NDArray[np.uint32], NDArray[np.intp]]:
-    """Hashes of each person's id and of the rows, [people, 2], and the person of each entry of the log, [users].
+    """Hashes of each person's id and of their rows, [people, 2], and the person of each entry of the log, [users].
 
-    Outcomes count to single precision: a file may have rounded them.
+    Outcomes are rounded to single precision first, because a file may have rounded them.
     """
     keys, entries = np.unique(log.user_keys, return_inverse=True)
     outcomes = np.stack([log.reward, log.cost]).astype(np.float32).view(np.uint32).astype(np.uint64)
@@ -255,16 +259,16 @@ def _hashes(log: Log) -> tuple[NDArray[np.uint32], NDArray[np.intp]]:
 
 @dataclass(frozen=True)
 class PricedPlan:
-    """The plan at a row of prices, and what it earns and costs."""
+    """The plan at one row of prices, with its reward and costs."""
 
     prices: tuple[float, ...]
     """[budgets]"""
     mean: tuple[float, ...]
-    """What a check user earns and costs, [outcomes]."""
+    """Estimated reward and costs per check user, [outcomes]."""
     believed: tuple[float, ...] = ()
-    """What it was believed to earn and cost when mixtures were chosen, [outcomes]."""
+    """Reward and costs predicted when mixtures were chosen, [outcomes]."""
     reasons: tuple[Reason, ...] = ()
-    """Reasons against its estimates."""
+    """Reasons against the estimates."""
 
 
 @dataclass(frozen=True)
@@ -273,10 +277,10 @@ class FitRecord:
 
     audit: Audit
     folds: dict[str, FoldSize]
-    """By name: train, tune, check."""
+    """By fold name: train, tune, check."""
     seed: int
     parts: tuple[float, ...]
-    """Shares of the users in each fold."""
+    """Share of users in each fold."""
     confidence: float
     fidelity: Fidelity
     planner: PlannerRecord
@@ -284,39 +288,39 @@ class FitRecord:
     """Where the walk along the ladder ended."""
     comparison: tuple[ComparedPolicy, ...]
     shares: ActionShares | None
-    """None where the price was changed since."""
+    """None if the plan was repriced."""
     model: dict[str, Any]
-    """How the model was trained, for the reader; no code reads it."""
+    """How the model was trained; for the reader only, not read by code."""
     settings: dict[str, Any]
-    """Everything that was asked for, for the reader; no code reads it."""
+    """All settings of the fit; for the reader only, not read by code."""
     history: str = ""
     """Whether states include the history, and why, in words."""
     targeting: str = ""
-    """How far differences between users are believed, and why, in words."""
+    """How far predicted differences between users are shrunk, and why, in words."""
     sample: str = ""
-    """Who of a lake's users the plan was made from and checked on, in words; empty where the log was no lake."""
+    """Which of a lake's users made and checked the plan, in words; empty if the log was not a lake."""
     objections: tuple[Reason, ...] = ()
-    """Objections of audit and fidelity to any plan of this log."""
+    """Objections of the audit and of the model's fidelity to any plan from this log."""
     exploration: ExplorationRecord | None = None
-    """What is left to chance, and what that costs; None where the price was changed since."""
+    """None if the plan was repriced."""
     untargeted: Untargeted | None = None
-    """None where the price was changed since."""
+    """None if the plan was repriced."""
     made_with: MadeWith | None = None
-    """Who trained and tuned it; None where there are too many to be listed."""
+    """Who trained and tuned the plan; None if there are too many to list."""
     source: Source | None = None
     budgets: tuple[Budget, ...] = ()
-    """What the budgets are of; empty where there is one, of the log's cost."""
+    """What the budgets are of; empty for a single budget of the log's cost."""
     priced: tuple[PricedPlan, ...] = ()
-    """With several budgets, the plans that ladder and frontiers mix: pacing and repricing mix them again."""
+    """With several budgets, the plans that the ladder and the frontiers mix; pacing and repricing mix them again."""
     sums: MixableSums | None = None
-    """Of these plans on the check users; None with one budget."""
+    """Moments of these plans on the check users; None with one budget."""
     money: Money = field(default_factory=Money)
-    """What sums are counted in, and how many users the plan is for."""
+    """Currency, audience and value of reward."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One thing that the users of a group have in common."""
+    """A condition that all users of a group meet."""
 
     feature: str
     words: str
@@ -325,10 +329,10 @@ class Condition:
 
 @dataclass(frozen=True)
 class Group:
-    """Users of one step who get similar actions."""
+    """Users at one step who get similar actions."""
 
     conditions: tuple[Condition, ...]
-    """All of them hold; none for everybody."""
+    """Combined with "and"; empty for all users."""
     rows: int
     probabilities: tuple[float, ...]
     """Mean probability of each action under the plan, [actions]."""
@@ -338,12 +342,12 @@ class Group:
 
 @dataclass(frozen=True)
 class StepGroups:
-    """The users of one step in a few groups, the most expensive first."""
+    """The users of one step in a few groups, most expensive first."""
 
     step: int
     rows: int
     explained: float
-    """Share of the differences in what users get that the groups explain."""
+    """Share of the variation in what users get that the groups explain."""
     groups: tuple[Group, ...]
 
 
@@ -353,21 +357,21 @@ class Alternative:
 
     action: str
     probability: float
-    """With which the plan gives it."""
+    """Probability under the plan."""
     reward: float
     """Expected from this step on, as far as the plan looks ahead."""
     cost: float
-    """Expected likewise."""
+    """Expected over the same steps."""
     worth: float
-    """The reward less what the cost is worth at the plan's price; minus the cost where the price is infinite."""
+    """The reward minus the cost times the plan's price; minus the cost if the price is infinite."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """A user as logged, without a name: what is known of them, and what every action would be worth."""
+    """A user as logged, without the id: known features, and what every action would be worth."""
 
     step: int
     known: tuple[tuple[str, str], ...]
-    """Features that decide much, and their values."""
+    """The most influential features, and their values."""
     alternatives: tuple[Alternative, ...]
-    """Every action, by cost as in the catalogue."""
+    """Every action, in the order of the catalogue."""

@@ -1,6 +1,7 @@
-"""Another budget, target or audience from the same plan, without the log, and what other budgets would buy.
+"""Repricing: another budget, target or audience from the same plan, without the log, and what other budgets would buy.
 
-The fixed-sequence test is run again on the plan's ladder.
+The fixed-sequence test is run again on the plan's ladder of stored moments. `reprice` makes the new plan,
+`budget_point` says what a budget buys, and `answer` is what the `frontier` command prints.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ def reprice(
     confidence: float | None = None,
     for_all_prices: bool = False,
 ) -> Plan:
-    """The plan for another budget (mean cost per user), or for a reward, with a certificate of its own.
+    """The plan for another budget (mean cost per user), or for a target reward, with its own certificate.
 
-    `budget` is a number, for the first budget, or numbers by the names of budgets; the others stay as they are. What
-    was learned stays as it is; what was compared and shown at the old price is left out. With `for_all_prices` the
-    bounds hold at once for every budget that may be asked for. Another `audience` changes what the totals are.
+    `budget` is a number, for the first budget, or maps budget names to numbers; the others stay as they are. What was
+    learned is kept; comparisons made at the old price are dropped. With `for_all_prices` the bounds hold simultaneously
+    for every budget. Another `audience` changes the totals.
     """
     wanted = plan.record.confidence if confidence is None else confidence
     question = _question(plan, budget, target_reward, audience, wanted, for_all_prices)
@@ -66,7 +67,7 @@ def reprice(
     again = replace(plan, policy=policy, certificate=certificate, record=record, ladder=ladder)
     if ladder is plan.ladder or record.sums is None:
         return again
-    # Along each budget the others are held, and one of these has moved.
+    # A budget's frontier holds the other budgets, and one of these has moved.
     names = [each.name for each in certificate.budgets]
     limits = np.array(question.limits)
     frontier = path_frontiers(record.priced, record.sums, ladder.users, limits, names, wanted)
@@ -74,14 +75,14 @@ def reprice(
 
 
 _RUNGS, _FRONTIER_POINTS = 16, 10
-"""Of the ladder and the frontiers for other limits of several budgets."""
+"""For ladders and frontiers at other limits of several budgets."""
 
 
 def ladder_for(plan: Plan, limits: Sequence[float]) -> Ladder:
     """The ladder to walk for other limits [budgets].
 
-    With one budget every ladder leads to every limit. With several, a ladder scales all of them by one number; for
-    other limits the plans are mixed anew, by what they were believed to cost. The check users do not choose its order.
+    With one budget the plan's ladder serves every limit. With several, a ladder scales all limits together; for other
+    limits, the plans are mixed anew by their predicted costs, so the check users do not choose the order.
     """
     record, own = plan.record, [each.budget for each in plan.certificate.budgets]
     if len(own) == 1 or record.sums is None or np.allclose(limits, own, rtol=1e-12):
@@ -94,7 +95,7 @@ def ladder_for(plan: Plan, limits: Sequence[float]) -> Ladder:
 
 
 def believed_plans(priced: Sequence[PricedPlan]) -> Priced:
-    """Plans by what they were believed to earn and cost."""
+    """The plans with their predicted reward and costs."""
     return Priced(np.array([one.prices for one in priced]), np.array([one.believed for one in priced]).T)
 
 
@@ -106,10 +107,10 @@ def path_frontiers(
     budgets: Sequence[str],
     confidence: float,
 ) -> pl.DataFrame:
-    """The frontier along every budget by its name, the others held, by rising price: the shadow price, off-policy
-    reward and cost of this budget with two-sided bounds, and what was believed of both.
+    """The frontier along every budget by name, the others held, by rising price: the budget's shadow price, off-policy
+    reward and cost with two-sided bounds, and the predictions of both.
 
-    Users of other folds fixed which plans are mixed at a limit; the check users only say what they cost and earn.
+    Which plans are mixed at a limit was decided on users of other folds; the check users only estimate their outcomes.
     """
     plans, means = believed_plans(priced), np.array([one.mean for one in priced]).T
     level, tables = (1 + confidence) / 2, [pl.DataFrame(schema=FRONTIER)]
@@ -130,7 +131,7 @@ Pair = Sequence[FloatArray] | FloatArray
 
 
 def frontier_table(budget: str, duals: FloatArray, means: Pair, lower: Pair, upper: Pair, model: Pair) -> pl.DataFrame:
-    """Figures of one budget's frontier: duals [points], the others reward and cost, [2, points]."""
+    """One budget's frontier as a table: duals [points], and pairs of reward and cost, [2, points]."""
     columns = (duals, means[1], means[0], lower[1], upper[1], lower[0], upper[0], model[1], model[0])
     figures = pl.DataFrame(dict(zip(list(FRONTIER)[1:], columns, strict=True)))
     return figures.select(pl.lit(budget).alias("budget"), pl.all())
@@ -144,7 +145,7 @@ def _question(
     confidence: float,
     for_all_prices: bool,
 ) -> Question:
-    """What is asked, with the names of the plan's budgets."""
+    """The question, with the names of the plan's budgets."""
     known, given = plan.certificate.budgets, _by_name(plan, budget)
     if target_reward is not None and len(known) > 1:
         raise UsageError(
@@ -159,7 +160,7 @@ def _question(
 
 
 def _by_name(plan: Plan, budget: float | Mapping[str, float] | None) -> Mapping[str, float]:
-    """The budgets that are given, by their names: a number is the first's."""
+    """The given budgets by name; a number is for the first."""
     names = [each.name for each in plan.certificate.budgets]
     given = budget if isinstance(budget, Mapping) else {} if budget is None else {names[0]: budget}
     for name in given:
@@ -169,7 +170,7 @@ def _by_name(plan: Plan, budget: float | Mapping[str, float] | None) -> Mapping[
 
 
 def _asked(known: BudgetFigure, limit: float | None, audience: int | None) -> BudgetTarget:
-    """A budget that is asked for, or stays: with another audience the total stays, and the mean per user changes."""
+    """A budget's new or unchanged limit. With another audience, the total stays and the mean per user changes."""
     if limit is not None:
         return BudgetTarget(known.name, limit, audience or known.audience)
     if audience is not None and known.total is not None:
@@ -177,8 +178,8 @@ def _asked(known: BudgetFigure, limit: float | None, audience: int | None) -> Bu
     return BudgetTarget(known.name, known.budget, audience or known.audience)
 
 
-# What other budgets would buy. `frontier`, the report's slider and tables, and the service's page show these figures:
-# those of the certificate that `reprice` would give.
+# What other budgets would buy. The `frontier` command, the report's slider and tables, and the service's page show
+# these figures, which equal those of the certificate that `reprice` would give.
 
 _POINTS, _POINTS_OF_SEVERAL = 60, 12
 
@@ -190,18 +191,18 @@ class BudgetPoint:
     budget: float
     """Mean cost per user."""
     cost: float
-    """What the plan for it is expected to cost; its upper bound keeps to the budget."""
+    """Estimated cost of the plan for it; the upper bound of that cost is within the budget."""
     reward: float
-    """What the plan for it is expected to earn."""
+    """Estimated reward of the plan for it."""
     price: float
-    """The reward that one more unit of budget buys: the plan's price."""
+    """Shadow price: the reward that one more unit of budget buys."""
 
 
 def budget_point(plan: Plan, own: BudgetFigure, limit: float) -> BudgetPoint | None:
-    """What another limit of one budget buys while the others are kept; None where no plan keeps all of them."""
+    """What another limit of one budget buys while the others are held; None if no plan keeps all of them."""
     budgets, certificate = plan.certificate.budgets, plan.certificate
     place = [each.name for each in budgets].index(own.name)
-    if limit == own.budget:  # those of the certificate itself
+    if limit == own.budget:  # the certificate's own figures
         found = BudgetPoint(limit, own.cost.estimate, certificate.reward.estimate, own.dual)
         return found if plan.record.stop.holds else None
     limits = [limit if each.name == own.name else each.budget for each in budgets]
@@ -214,8 +215,8 @@ def budget_point(plan: Plan, own: BudgetFigure, limit: float) -> BudgetPoint | N
 
 
 def budget_points(plan: Plan, own: BudgetFigure | None = None) -> Iterator[BudgetPoint]:
-    """From about the least limit of a budget that can be kept to the one beyond which more of it buys nothing, in
-    rising order; `own` is the first budget unless given. The others are kept."""
+    """Yield points in rising order, from about the smallest limit that can be kept to the one beyond which more buys
+    nothing. `own` is the budget to vary, by default the first; the others are held."""
     own = plan.certificate.budgets[0] if own is None else own
     if len(plan.certificate.budgets) > 1:
         limits, count = plan.along(own.name)["model_cost"].to_numpy(), _POINTS_OF_SEVERAL
@@ -228,9 +229,9 @@ def budget_points(plan: Plan, own: BudgetFigure | None = None) -> Iterator[Budge
 
 
 def profit_budget(plan: Plan, value_per_reward: float) -> float:
-    """The budget at which the last unit of money earns a unit of money: where the price times the value is 1.
+    """The budget at which the last unit of money spent earns one unit of money: where the price times the value is 1.
 
-    The price is fixed before anybody looks at the check users, and so is the plan that follows it.
+    The rule is fixed before the check users are looked at, and so is the plan that follows from it.
     """
     if not isinstance(value_per_reward, int | float) or not 0 < value_per_reward < np.inf:
         raise UsageError(f"the value of a unit of reward is a number above 0, not {value_per_reward!r}")
@@ -239,7 +240,7 @@ def profit_budget(plan: Plan, value_per_reward: float) -> float:
     own, points = plan.certificate.budgets[0], list(budget_points(plan))
     if not points:
         raise UsageError("no budget is known to be kept by this plan; fit it with more users")
-    # Where no unit of cost earns its own value, the cheapest plan is the most profitable one.
+    # If no unit of cost earns its own value, the cheapest plan is the most profitable.
     worthwhile = [point for point in points if point.price * value_per_reward >= 1] or points[:1]
     low = worthwhile[-1].budget
     high = next((point.budget for point in points if point.budget > low), None)
@@ -254,10 +255,10 @@ def profit_budget(plan: Plan, value_per_reward: float) -> float:
 
 
 def answer(plan: Plan, budget: float | Mapping[str, float] | None, reward: float | None) -> dict[str, Any]:
-    """The frontier, what 10 % more or less budget buys, and answers to a budget and to a reward.
+    """The frontier, what 10 % more or less budget buys, and answers for a given budget and a given reward.
 
-    With several budgets each has a frontier of its own, along which the others are held; a `budget` is then asked for
-    by name, and a number is the first's.
+    With several budgets, each has its own frontier with the others held; `budget` is then given by name, and a number
+    is for the first.
     """
     given = _by_name(plan, budget)
     if len(plan.certificate.budgets) > 1 and reward is not None:
@@ -280,7 +281,7 @@ def answer(plan: Plan, budget: float | Mapping[str, float] | None, reward: float
 
 
 def _along(plan: Plan, budget: BudgetFigure, wanted: float | None) -> dict[str, Any]:
-    """One budget's frontier, and what some amounts of it buy."""
+    """One budget's frontier, and what some limits of it buy."""
     asked = [budget.budget * factor for factor in (0.9, 1.0, 1.1)] if wanted is None else [wanted]
     points = [point for value in asked if (point := budget_point(plan, budget, value)) is not None]
     least = next(budget_points(plan, budget), None)

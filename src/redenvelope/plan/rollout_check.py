@@ -1,4 +1,8 @@
-"""After a roll-out: two arms compared, and the plan's promises beside what its users really earned and cost."""
+"""Checking a deployment: compare two arms of an A/B test, and the plan's promises with what happened.
+
+`compare_outcomes` estimates means and differences of both arms and checks the certificate against the plan's arm.
+`users_for_test` computes the sample size before the test.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +28,8 @@ Status = Literal["kept", "open", "contradicted"]
 _STATUS: dict[str, Status] = {"confirmed": "kept", "undecided": "open", "contradicted": "contradicted"}
 
 _MISMATCH = 0.001
-"""Significance of the test for a sample ratio mismatch: smaller than usual, because everything else depends on the
-assignment and it is tested every time."""
+"""Significance level of the test for a sample ratio mismatch. It is stricter than usual, because the test is run every
+time and everything else depends on the assignment."""
 
 
 def compare_outcomes(
@@ -38,7 +42,7 @@ def compare_outcomes(
     share: float | None,
     value: float | None,
 ) -> dict[str, Any]:
-    """Read two arms, from two tables or one, and compare them; columns that are not named have the plan's names."""
+    """Read two arms, from two tables or one, and compare them; by default, columns have the plan's names."""
     if not 0.5 <= confidence < 1:
         raise UsageError(f"the confidence is a share between 0.5 and 1, such as 0.95, not {confidence}")
     if share is not None and not 0 < share < 1:
@@ -59,7 +63,7 @@ def compare_arms(
 ) -> dict[str, Any]:
     """Means and differences of two arms, and whether the plan's promises were kept, as plain data.
 
-    `share` is the share of users meant for the first arm, `value` what one unit of reward is worth.
+    `share` is the intended share of users in the first arm, `value` the value of one unit of reward.
     """
     first, second = arms
     gaps: dict[str, Any] = {
@@ -95,7 +99,7 @@ def compare_arms(
 
 
 def _findings(arms: tuple[Arm, Arm], share: float | None) -> list[str]:
-    """What to know before the comparison is relied on."""
+    """What to know before relying on the comparison."""
     first, second = (len(each.users) for each in arms)
     findings = [note for each in arms for note in (*each.notes, *map(str, each.findings))]
     chance = None if share is None else sample_ratio_mismatch(first, second, share)
@@ -114,8 +118,8 @@ def _findings(arms: tuple[Arm, Arm], share: float | None) -> list[str]:
 
 
 def sample_ratio_mismatch(first: int, second: int, share: float) -> float | None:
-    """The p-value of the arms' sizes where `share` of the users was meant for the first, if it is too small to be
-    chance; else None."""
+    """The p-value of the arms' sizes, with `share` of the users intended for the first, if it is below the significance
+    level; else None."""
     users = first + second
     distance = abs(first - share * users) / np.sqrt(users * share * (1 - share))
     chance = 2 * float(ndtr(-distance))
@@ -123,36 +127,36 @@ def sample_ratio_mismatch(first: int, second: int, share: float) -> float | None
 
 
 def _plain(found: Estimate) -> dict[str, Any]:
-    """An estimate of an A/B test for JSON, which names no estimator."""
+    """An estimate of an A/B test for JSON; it has no estimator to name."""
     return {name: value for name, value in found.as_dict().items() if name != "estimator"}
 
 
-# What was promised, beside what happened.
+# Promises compared with outcomes.
 
 
 @dataclass(frozen=True)
 class Promise:
-    """One figure of a plan beside what happened."""
+    """One promised figure and what happened."""
 
     what: str
-    """reward, cost, reward_difference or cost_difference: per user, and less the other arm's."""
+    """reward, cost, reward_difference or cost_difference; all per user, the differences against the other arm."""
     promised: float
     promised_error: float
-    """Standard error of what was promised."""
+    """Standard error of the promised figure."""
     found: Estimate
     verdict: Gap
     """Whether the two differ by more than chance, at the confidence of the comparison."""
     budget: str | None = None
-    """The budget of a cost, where there are several, or one that is not the cost itself."""
+    """Name of the budget, if there are several or it is not of the cost itself."""
 
 
 @dataclass(frozen=True)
 class PromiseCheck:
-    """Whether a plan did what it promised."""
+    """Whether a plan kept its promises."""
 
     status: Status
     """kept: the upper bound of the cost is within the budget (or the lower bound of the reward reaches the target).
-    contradicted: the other bound is beyond it. open: neither."""
+    contradicted: the opposite bound is beyond it. open: neither."""
     sentence: str
     promises: tuple[Promise, ...]
     notes: tuple[str, ...]
@@ -164,7 +168,7 @@ class PromiseCheck:
 
 
 def compare_with_promise(plan: Plan, first: Arm, second: Arm, confidence: float) -> PromiseCheck:
-    """The users of the first arm, who followed the plan, beside its certificate, and their gain beside the promised."""
+    """Compare the users of the first arm with the plan's certificate, and their gain with the promised one."""
     certificate, named = plan.certificate, not is_plain(plan.record.budgets)
     promises = [_promise("reward", certificate.reward, (first.sums[0],), confidence)]
     for budget in certificate.budgets if named else ():
@@ -172,14 +176,14 @@ def compare_with_promise(plan: Plan, first: Arm, second: Arm, confidence: float)
             promises.append(_promise("cost", budget.cost, (first.charged[budget.name],), confidence, budget.name))
     if not named:
         promises.append(_promise("cost", certificate.cost, (first.sums[1],), confidence))
-    # What is promised is a gain over what was logged, which a control group did not get.
+    # The promised gain is over the logged behaviour, which a control group does not get.
     row = next((row for row in plan.record.comparison if row.policy == "plan" and not second.held_out), None)
     if row is not None:
         reach = 2 * float(ndtri((1 + certificate.confidence) / 2))
         lower, upper = row.reward_difference_lower, row.reward_difference_upper
         gain = Estimate(row.reward_difference, lower, upper, (upper - lower) / reach, "difference")
         promises.append(_promise("reward_difference", gain, (first.sums[0], second.sums[0]), confidence))
-        # The comparison is of the first budget's cost.
+        # The record compares the cost against the first budget.
         own = certificate.budgets[0].name if named else None
         pair = (first.sums[1], second.sums[1]) if own is None else _charged(own, first, second)
         if pair is not None:
@@ -194,7 +198,7 @@ def compare_with_promise(plan: Plan, first: Arm, second: Arm, confidence: float)
 
 
 def _charged(budget: str, first: Arm, second: Arm) -> tuple[FloatArray, FloatArray] | None:
-    """What the users of both arms were charged against a budget, [users] each; None where a table does not say."""
+    """Charges of both arms' users against a budget, [users] each; None if a table lacks them."""
     if budget not in first.charged or budget not in second.charged:
         return None
     return first.charged[budget], second.charged[budget]
@@ -203,7 +207,7 @@ def _charged(budget: str, first: Arm, second: Arm) -> tuple[FloatArray, FloatArr
 def _promise(
     what: str, promised: Estimate, sums: tuple[FloatArray, ...], confidence: float, budget: str | None = None
 ) -> Promise:
-    """`sums` are those of the first arm's users, [users], and of the second's where the two are compared."""
+    """Compare a promise with `sums` of the first arm's users, [users], or with the difference from the second arm's."""
     found = mean_estimate(sums[0], confidence) if len(sums) == 1 else difference(sums[0], sums[1], confidence)
     reach = float(ndtri((1 + confidence) / 2)) * float(np.hypot(promised.standard_error, found.standard_error))
     gap = found.estimate - promised.estimate
@@ -212,7 +216,7 @@ def _promise(
 
 
 def _verdict(plan: Plan, first: Arm, named: bool) -> Verdict:
-    """By one-sided bounds at the certificate's own confidence."""
+    """Whether budgets or target were kept, by one-sided bounds at the certificate's confidence."""
     certificate = plan.certificate
     if certificate.target_reward is not None:
         reward = Spread.of(first.sums[0]).estimate(certificate.confidence)
@@ -245,7 +249,7 @@ def _notes(plan: Plan, first: Arm, second: Arm) -> list[str]:
     return notes
 
 
-# Before a test: how many users it takes to see what the plan promises.
+# Before a test: the sample size that can detect what the plan promises.
 
 
 def users_for_test(
@@ -257,10 +261,10 @@ def users_for_test(
     gain: float | None = None,
     users_per_week: int | None = None,
 ) -> dict[str, Any]:
-    """How many users an A/B test of a plan against today's policy needs to see its gain with this power.
+    """Number of users for an A/B test of the plan against the current policy that detects its gain with this power.
 
-    `share` of the users follow the plan. The gain per user is what the check users say unless given; users differ as
-    much as they did in the log. The test is two-sided, as `compare` is.
+    `share` of the users follow the plan. The gain per user is estimated on the check users unless given; the standard
+    deviation is that of the log. The test is two-sided, as in `compare`.
     """
     named = {"share": share, "confidence": confidence, "power": power}
     for name, value in named.items():
@@ -284,7 +288,7 @@ def users_for_test(
         **_test_size(float(spread), expected, quantiles, share, users_per_week),
     }
     least = own.reward_difference_lower
-    if gain is None and least * expected > 0:  # what it takes if the gain is as small as it may be
+    if gain is None and least * expected > 0:  # the size needed if the gain is at its lower bound
         content["cautious"] = {"gain": least} | _test_size(float(spread), least, quantiles, share, users_per_week)
     return content
 
@@ -292,7 +296,7 @@ def users_for_test(
 def _test_size(
     spread: float, gain: float, quantiles: float, share: float, users_per_week: int | None
 ) -> dict[str, Any]:
-    """Users of both arms, and weeks until they have all arrived."""
+    """Number of users in each arm, and weeks until all have arrived."""
     total = (quantiles * spread / gain) ** 2 * (1 / share + 1 / (1 - share))
     arms = {"plan_users": int(np.ceil(total * share)), "other_users": int(np.ceil(total * (1 - share)))}
     weeks = None if users_per_week is None else int(np.ceil(sum(arms.values()) / users_per_week))

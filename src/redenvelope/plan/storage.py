@@ -1,10 +1,9 @@
-"""A plan on disk: a manifest with hashes, weights, tables and the certificate. Opening it runs nothing from it.
+"""A plan on disk: a manifest with hashes, weights, tables and the certificate. Opening it runs no code from it.
 
-The files of a folder are replaced all at once or not at all, and read as they belong together. `plan.json` names every
-other file with its hash, so the moment it is renamed into place is the moment that the new plan stands. The other files
-wait beside it under names with their hashes until then, and are renamed right after; a reader in between, or after a
-kill in between, finds them there. Only a plan's own files are ever touched, so that folders that cannot be renamed
-(mount points, the working folder, links) work too.
+All files of a folder are replaced at once or not at all. `plan.json` names every other file with its hash, so the
+rename of `plan.json` commits the new plan. Until then the other files wait beside it under names that contain their
+hashes, and they are renamed right after; a reader in between, or after a crash, finds them under either name. Only a
+plan's own files are touched, so folders that cannot be renamed (mount points, the working folder, links) work too.
 """
 
 from __future__ import annotations
@@ -52,13 +51,13 @@ from redenvelope.policies.pricing import Pricing
 from redenvelope.serialization import decoded, from_plain, to_plain
 
 FORMAT = 6
-"""Version of the folder's format. The one before is read as well; any other is refused."""
-_RENAMED = {"doubts": "objections"}  # parts of a record since format 5
+"""Version of the folder's format. This one and the one before can be read; any other is refused."""
+_RENAMED = {"doubts": "objections"}  # fields of the record that were renamed since format 5
 
 
 @dataclass(frozen=True)
 class _WrittenSource:
-    """What was learned, beside its weights."""
+    """What was learned, without its weights."""
 
     kind: str
     config: dict[str, Any]
@@ -66,7 +65,7 @@ class _WrittenSource:
 
 @dataclass(frozen=True)
 class _Manifest:
-    """What of a plan stands in its manifest, beside the names and hashes of the files."""
+    """The content of the manifest, apart from the names and hashes of the files."""
 
     package: str
     catalogue: ActionCatalogue
@@ -81,10 +80,10 @@ class _Manifest:
 
 
 def save_plan(plan: Plan, folder: Path, extra: dict[str, bytes] | None = None) -> Path:
-    """Write a plan to a folder, in one step: a reader finds the older plan or this one, never a partial one.
+    """Write a plan to a folder in one step: a reader finds the older plan or this one, never a partial one.
 
-    `extra` files (a report) are stored and hashed with it. Of what is in the folder, only an older plan's own files are
-    replaced; a folder that holds anything else, and no plan, is refused.
+    `extra` files (a report) are stored and hashed with it. Only an older plan's own files are replaced; a folder that
+    holds other files but no plan is refused.
     """
     manifest, files = _content(plan)
     files |= extra or {}
@@ -94,7 +93,7 @@ def save_plan(plan: Plan, folder: Path, extra: dict[str, bytes] | None = None) -
 
 @dataclass(frozen=True)
 class PackedPlan:
-    """A plan as it would be written, for another process; opened once, then cached."""
+    """A plan in its stored form, to send to another process; opened once, then cached."""
 
     manifest: bytes
     files: dict[str, bytes]
@@ -107,7 +106,7 @@ class PackedPlan:
 
     @cached_property
     def plan(self) -> Plan:
-        """The plan, opened."""
+        """The opened plan."""
         return _plan(decoded(self.manifest, MANIFEST), self.files)
 
 
@@ -139,7 +138,7 @@ def _content(plan: Plan) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 def load_plan(folder: Path) -> Plan:
-    """Open a plan folder, refusing what is damaged, too large, too new, not what its hashes say, or contradictory."""
+    """Open a plan folder; refuse it if damaged, too large, too new, contradictory, or not matching its hashes."""
     content, files = read_files(folder)
     try:
         return _plan(content if content["format"] == FORMAT else _manifest_of_format_5(content), files)
@@ -148,7 +147,7 @@ def load_plan(folder: Path) -> Plan:
 
 
 def _plan(content: dict[str, Any], files: dict[str, bytes]) -> Plan:
-    """The plan that the files hold, every part checked by itself before it is built, and then against the others."""
+    """Build the plan from its files: each part is checked on its own first, then against the others."""
     manifest = from_plain(_Manifest, content, MANIFEST)
     policy = DeployedPolicy(
         manifest.policy,
@@ -182,7 +181,7 @@ def _weights(content: bytes) -> dict[str, Any]:
 
 
 def _frontier(files: dict[str, bytes], name: str = "frontier.parquet", columns: Schema = FRONTIER) -> pl.DataFrame:
-    """The table, read only when its columns and its length are a frontier's."""
+    """Read a frontier, after checking its columns and length."""
     content = files[name]
     try:
         require_frontier(name, columns, pl.read_parquet_schema(BytesIO(content)), _rows(content))
@@ -192,7 +191,7 @@ def _frontier(files: dict[str, bytes], name: str = "frontier.parquet", columns: 
 
 
 def _manifest_of_format_5(content: dict[str, Any]) -> dict[str, Any]:
-    """The manifest in the present format."""
+    """The manifest converted to the current format."""
     record = content.get("record")
     if not isinstance(record, dict):
         return content
@@ -200,7 +199,7 @@ def _manifest_of_format_5(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _frontier_of_format_5(files: dict[str, bytes], first: str) -> pl.DataFrame:
-    """One table of what was written as two: the first budget's, and those of several in a file of their own."""
+    """Merge the two tables of format 5: the first budget's frontier, and those of several budgets."""
     figures = {name: kind for name, kind in FRONTIER.items() if name != "budget"}
     if "frontiers.parquet" not in files:
         return _frontier(files, columns=figures).select(pl.lit(first).alias("budget"), pl.all())
@@ -241,7 +240,7 @@ _OF_THE_SYSTEM = frozenset({"lost+found"})
 
 
 def sealed(manifest: dict[str, Any], files: dict[str, bytes]) -> bytes:
-    """The content of the manifest: the hash of every file, and a seal over all of it."""
+    """The bytes of the manifest: its content, the hash of every file, and a seal (a hash) over all of it."""
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     plain = {"seal": _NO_SEAL, **manifest, "files": hashes}
     text = json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -249,7 +248,7 @@ def sealed(manifest: dict[str, Any], files: dict[str, bytes]) -> bytes:
 
 
 def replace_files(folder: Path, manifest: bytes, files: dict[str, bytes]) -> None:
-    """Replace the plan of a folder, if any; an older plan's own files are removed, anything else stays."""
+    """Replace the plan of a folder, if any; the older plan's own files are removed, all others stay."""
     require_room(folder)
     for name, content in {MANIFEST: manifest, **files}.items():
         if len(content) > _LARGEST_BYTES.get(name, _LARGEST_OTHER):
@@ -267,8 +266,8 @@ def replace_files(folder: Path, manifest: bytes, files: dict[str, bytes]) -> Non
                 _write_aside(place, files, waiting, written)
                 _write_aside(place, {MANIFEST: manifest}, first, written)
                 settle(place)
-                (place / first[MANIFEST]).replace(place / MANIFEST)  # from here on it is the new plan
-                settle(place)  # and after a power loss too, before a file of the older one is removed
+                (place / first[MANIFEST]).replace(place / MANIFEST)  # the commit: the plan is now the new one
+                settle(place)  # makes the commit durable before files of the older plan are removed
                 for name, aside in waiting.items():
                     (place / aside).replace(place / name)
             settle(place)
@@ -276,15 +275,15 @@ def replace_files(folder: Path, manifest: bytes, files: dict[str, bytes]) -> Non
 
 
 def read_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The manifest and the content of every file that it names, all of one plan.
+    """The manifest, and the content of every file that it names, all from one plan.
 
-    Where that fails it is read again under a lock, so that a replacement in between is not mistaken for damage.
+    If reading fails, it is tried again under a lock, so that a concurrent replacement is not mistaken for damage.
     """
     try:
         return _read_once(folder)
     except PlanError:
         with ExitStack() as held:
-            with suppress(OSError):  # no folder, or a lock that is never released: then without it
+            with suppress(OSError):  # without a lock if there is no folder, or if it is never released
                 held.enter_context(locked(folder, shared=True, patience=_READERS_WAIT))
             return _read_once(folder)
 
@@ -295,7 +294,7 @@ def _read_once(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 def require_room(folder: Path) -> None:
-    """Refuse a folder that holds anything but an older plan, or that cannot be written; called before long work."""
+    """Refuse a folder that holds anything but an older plan, or that cannot be written; call it before long work."""
     with writing(folder):
         there = folder.exists()
         if there and not folder.is_dir():
@@ -306,14 +305,14 @@ def require_room(folder: Path) -> None:
 
 
 def require_outside(out: Path) -> None:
-    """Refuse to write a file over one of a plan's own: its hash would not be the plan's any more."""
+    """Refuse to overwrite one of a plan's own files, which would no longer match its hash."""
     folder = out.parent
     if out.name in {MANIFEST, *_own_files(folder), *_LARGEST_BYTES} and _is_plan(folder):
         raise UsageError(f"{out}: is a file of the plan in {folder}; choose another name")
 
 
 def _require_own(folder: Path) -> None:
-    """Refuse a folder that holds other things, and no plan."""
+    """Refuse a folder that holds other files but no plan."""
     entries = [entry for entry in _entries(folder) if not entry.startswith(".") and entry not in _OF_THE_SYSTEM]
     if entries and not _is_plan(folder):
         raise UsageError(f"{folder}: holds {entries[0]!r} and is not a plan; choose another folder")
@@ -323,7 +322,7 @@ def _require_own(folder: Path) -> None:
 
 
 def _write_aside(place: Path, files: dict[str, bytes], names: dict[str, str], written: ExitStack) -> None:
-    """Write files under the names that they wait with; all of it is on the disk afterwards."""
+    """Write files under their waiting names, and flush them to disk."""
     mode = usual_mode()
     for name, content in files.items():
         handle = written.enter_context(nameless(place / name))
@@ -344,7 +343,7 @@ def _waiting_names(files: dict[str, bytes]) -> Iterator[tuple[str, str]]:
 
 
 def _tidy(place: Path, before: dict[str, str], files: dict[str, bytes]) -> None:
-    """Remove what an older plan left: files that the new one does not have, unchanged, and what waited for it."""
+    """Remove what an older plan left: its unchanged files that the new plan does not have, and files still waiting."""
     for name, digest in before.items():
         if name not in files and Path(name).name == name:
             with suppress(OSError, PlanError):
@@ -357,7 +356,7 @@ def _tidy(place: Path, before: dict[str, str], files: dict[str, bytes]) -> None:
 
 
 def _own_files(place: Path) -> dict[str, str]:
-    """Names and hashes of the older plan's files; none where there is no older plan."""
+    """Names and hashes of the older plan's files; empty if there is no older plan."""
     try:
         files = decoded(_read(place, MANIFEST), MANIFEST).get("files")
     except PlanError:
@@ -368,7 +367,7 @@ def _own_files(place: Path) -> dict[str, str]:
 
 
 def _is_plan(folder: Path) -> bool:
-    """Whether a folder holds a plan of this or another version: never by the name of a file alone."""
+    """Whether a folder holds a plan of this or another version, judged by the content of the manifest."""
     try:
         manifest = decoded(_read(folder, MANIFEST), MANIFEST)
     except PlanError:
@@ -378,7 +377,7 @@ def _is_plan(folder: Path) -> bool:
 
 
 def _manifest(folder: Path, content: bytes) -> dict[str, Any]:
-    """The manifest, whose form, version, seal and names of files are in order."""
+    """The manifest, with its form, version, seal and file names checked."""
     manifest = decoded(content, f"{folder}: {MANIFEST}")
     if type(manifest.get("format")) is not int:
         raise PlanError(f"{folder}: {MANIFEST} is not the manifest of a plan")
@@ -399,21 +398,21 @@ def _manifest(folder: Path, content: bytes) -> dict[str, Any]:
 
 
 def _with_seal(content: bytes, seal: str) -> bytes:
-    """The manifest with the seal that it should have in the place of the one that it has."""
+    """The manifest with its seal replaced by the correct one."""
     blank = content.replace(seal.encode(errors="replace"), _NO_SEAL.encode(), 1)
     return blank.replace(_NO_SEAL.encode(), hashlib.sha256(blank).hexdigest().encode(), 1)
 
 
 def _found(folder: Path, name: str, digest: object) -> bytes:
-    """A file with this hash: under its name, or still waiting for it."""
+    """The file with this hash, under its own name or its waiting name."""
     if not name or Path(name).name != name or "\0" in name:
         raise PlanError(f"{folder}: {MANIFEST} names a file outside of the folder: {name!r}")
-    for place in (name, f".{name}.{digest}.waiting", name):  # it may take its name in between
+    for place in (name, f".{name}.{digest}.waiting", name):  # again: it may be renamed in between
         with suppress(PlanError):
             content = _read(folder, place, name)
             if hashlib.sha256(content).hexdigest() == digest:
                 return content
-    _read(folder, name)  # missing or not readable: says so
+    _read(folder, name)  # raises if it is missing or unreadable
     raise PlanError(f"{folder}: {name} is damaged or was changed: its hash is not the one in {MANIFEST}")
 
 

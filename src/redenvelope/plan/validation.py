@@ -1,7 +1,7 @@
-"""Whether the parts of a plan folder agree: hashes protect against damage, not against content.
+"""Validation: whether the parts of a plan folder are consistent. Hashes detect damage, but not contradictory content.
 
-Every part was decoded by its types before. Here the parts are checked against each other, so that the code downstream
-need not expect an odd shape, an unchecked price, or a certificate of other figures. The limits are stated here too.
+Types are checked when parts are decoded. Here the parts are checked against each other, so that other code need not
+handle mismatched shapes, invalid prices, or a certificate with other figures. The size limits of a plan are here too.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ from redenvelope.policies.policy import Constraint, Memory
 MOST_ACTIONS = 10_000
 MOST_STEPS = 10_000
 MOST_RUNGS = 4_096
-"""`fit` never writes a plan beyond these; it is refused before anything of its size is allocated."""
+"""`fit` never writes a plan beyond these limits; a larger one is refused before its arrays are allocated."""
 
 METHODS = frozenset({"planned", "learned", "bandit"})
 
 Schema = Mapping[str, type[pl.DataType]]
-"""Columns of a table, in order, and what each holds."""
+"""Columns of a table, in order, and their types."""
 
 _FIGURES = ("cost", "reward", "cost_lower", "cost_upper", "reward_lower", "reward_upper", "model_cost", "model_reward")
 FRONTIER: Schema = {"budget": pl.String, **dict.fromkeys(("dual", *_FIGURES), pl.Float64)}
 """The columns of a frontier."""
 
-# Figures are written with all their digits; what is computed again may differ in the last ones.
+# Figures are stored with all digits, but recomputed ones may differ in the last.
 _TOLERANCE = 1e-6
 
-# Of users' rewards and costs, their squares and cubes: products of three such are numbers still.
+# A bound for rewards, costs, their squares and cubes: products of three such numbers are still finite.
 _LARGEST_SUM = 1e100
 
 
 def require_frontier(name: str, columns: Schema, found: Mapping[str, Any], rows: int) -> None:
-    """The columns of a frontier in a file of this name, and a length that one may have."""
+    """Refuse a frontier with other columns or too many rows."""
     if tuple(found.items()) != tuple(columns.items()):
         wanted = ", ".join(f"{column} ({kind.__name__})" for column, kind in columns.items())
         raise PlanError(f"{name} must have the columns {wanted}")
@@ -64,7 +64,7 @@ def require_frontier(name: str, columns: Schema, found: Mapping[str, Any], rows:
 
 
 def require_policy(policy: DeployedPolicy) -> None:
-    """A policy whose parts are of one campaign."""
+    """Refuse a policy whose parts are not of the same campaign."""
     wanted, encoder, labels = policy.specification, policy.encoder, policy.catalogue.labels
     where = "plan.json: policy"
     _require(wanted.method in METHODS, f"{where}: there is no method {wanted.method[:40]!r}")
@@ -91,7 +91,7 @@ def require_policy(policy: DeployedPolicy) -> None:
 
 
 def _require_leaf_values(policy: DeployedPolicy) -> None:
-    """Values to go of the policy's own campaign: its steps, budgets, states and rules."""
+    """Refuse values to go of another campaign: other steps, budgets, states or rules."""
     wanted, values = policy.specification, getattr(policy.source, LEAF_VALUES, None)
     where = "plan.json: leaf_values"
     if values is None:
@@ -112,12 +112,12 @@ def _require_leaf_values(policy: DeployedPolicy) -> None:
 
 
 def _nothing(rules: Constraint) -> Memory:
-    """What rules remember of one user to whom nothing has happened."""
+    """The memory of a user to whom nothing has happened yet, as rules keep it, [1, columns]."""
     return np.zeros((1, rules.remembers), np.int16)
 
 
 def _require_charges(policy: DeployedPolicy) -> None:
-    """Charges of budgets that read the states as the encoder writes them."""
+    """Refuse charges that do not match the encoder's states."""
     charges = policy.source.charges
     if charges is None:
         return
@@ -140,7 +140,7 @@ def _is_known(encoder: Encoder, condition: Condition) -> bool:
 
 
 def _require_rules(policy: DeployedPolicy) -> None:
-    """Rules about actions and features that the plan knows."""
+    """Refuse rules about actions or features that the plan does not have."""
     _require(
         len(policy.rules) <= MOST_RULES, f"plan.json: rules: {len(policy.rules):,}, at most {MOST_RULES} are allowed"
     )
@@ -188,7 +188,7 @@ def _require_encoder(policy: DeployedPolicy) -> None:
 
 
 def require_consistent(plan: Plan) -> None:
-    """A plan whose certificate is about this policy, at this place of this ladder."""
+    """Refuse a plan whose certificate is not about this policy at this place on this ladder."""
     ladder, certificate, stop = plan.ladder, plan.certificate, plan.record.stop
     _require_ladder(ladder)
     _require(ladder.prices.shape[1] == plan.policy.pricing.budgets, "ladder.json: as many prices a rung as costs")
@@ -228,7 +228,7 @@ def require_consistent(plan: Plan) -> None:
 
 
 def _require_ladder(ladder: Ladder) -> None:
-    """Numbers to compute with, and prices that fall."""
+    """Refuse moments that are not finite or not possible, and prices that do not fall."""
     _require(len(ladder.rungs) <= MOST_RUNGS, f"ladder.json: {len(ladder.rungs):,} rungs, at most {MOST_RUNGS:,}")
     for name in ("most_per_user", "largest"):
         value = getattr(ladder, name)
@@ -239,15 +239,15 @@ def _require_ladder(ladder: Ladder) -> None:
         _require(bool((np.abs(sums) < _LARGEST_SUM).all()), f"ladder.json: rung {place} holds what no users add up to")
         _require(min(rung.square) >= 0, f"ladder.json: rung {place}: a square below 0")
         _require(bool((np.asarray(rung.prices) >= 0).all()), f"ladder.json: rung {place}: a price below 0")
-        ladder.pricing(Place(place))  # which refuses prices and shares that are none
+        ladder.pricing(Place(place))  # refuses invalid prices and shares
     for place, (rung, following) in enumerate(pairwise(ladder.rungs)):
-        # Two numbers of the same users are never more alike than each is to itself; the sums are rounded.
+        # The Cauchy–Schwarz inequality, up to rounding of the sums.
         most = np.sqrt(np.multiply(rung.square, following.square)) + _TOLERANCE * np.add(rung.square, following.square)
         _require(
             bool((np.abs(rung.products[0]) <= most).all()), f"ladder.json: rung {place}: products that none can be"
         )
     prices = ladder.prices
-    # Along several budgets the price of one may rise while that of another falls.
+    # Along several budgets, the price of one may rise while that of another falls.
     falls = prices.shape[1] > 1 or (prices[1:] <= prices[:-1]).all()
     _require(bool(falls), "ladder.json: prices must fall from rung to rung")
     for together, each in ladder.joint:
@@ -261,13 +261,13 @@ def _require_table(plan: Plan) -> None:
     _require(bool(finite), f"{where}: holds what is not a number")
     names = [each.name for each in plan.certificate.budgets]
     _require(set(frontier["budget"]) <= set(names), f"{where}: budget: not those of the certificate")
-    if len(names) == 1:  # along one of several budgets, the others held, plans are no rungs of the ladder
+    if len(names) == 1:  # with several budgets, the points of a frontier are not rungs of the ladder
         same = np.array_equal(values[::-1, 0], plan.ladder.prices[:, 0])
         _require(same, f"{where}: dual: not the prices of the ladder")
 
 
 def _require_certificate(certificate: Certificate) -> None:
-    """A certificate that does not contradict itself."""
+    """Refuse a certificate that contradicts itself."""
     where = "certificate.json"
     _require(0.5 < certificate.confidence < 1, f"{where}: confidence: {certificate.confidence}")
     _require(bool(np.isfinite(certificate.logged_reward)), f"{where}: logged: no reward")
@@ -286,10 +286,10 @@ def _require_certificate(certificate: Certificate) -> None:
 
 
 def _require_figures(plan: Plan) -> None:
-    """Figures that the ladder gives at the plan's place, with bounds for these budgets or for all prices at once."""
+    """Refuse figures other than the ladder's at the plan's place, with bounds for these budgets or for all at once."""
     certificate, ladder, place = plan.certificate, plan.ladder, plan.record.stop.place
     levels = {certificate.confidence}
-    with suppress(UsageError):  # bounds for all prices at once are known for some confidences
+    with suppress(UsageError):  # joint bounds are known only for some confidences
         levels.add(ladder.each_confidence(certificate.confidence))
     given = [ladder.figures(place, level) for level in sorted(levels)]
     written = {"reward": certificate.reward, **{each.name: each.cost for each in certificate.budgets}}
@@ -298,7 +298,7 @@ def _require_figures(plan: Plan) -> None:
     for outcome, (name, own) in enumerate(written.items()):
         same = any(_alike(own, figures[outcome]) for figures in given)
         _require(same, f"certificate.json: {name[:40]!r} is not what the ladder gives at the place of the plan")
-    # Plans of earlier versions have the price of their rung, even where it is infinite and few users follow it.
+    # Plans of earlier versions store the price of their rung, even if it is infinite and few users follow it.
     duals = zip(certificate.budgets, ladder.duals(place), ladder.rungs[place.rung].prices, strict=True)
     same = all(_same(each.dual, dual) or _same(each.dual, rung) for each, dual, rung in duals)
     _require(same, f"{where}: dual: not the prices of the plan")
@@ -322,7 +322,7 @@ def _require(fits: bool, message: str) -> None:
 
 
 def require_record(record: FitRecord, labels: tuple[str, ...]) -> None:
-    """Refuse a record whose lists are not of the plan's actions and steps."""
+    """Refuse a record whose lists do not match the plan's actions and steps."""
     _require_audit(record.audit)
     if record.shares is not None:
         _require_shares(record.shares, labels)
@@ -345,7 +345,7 @@ def _require_shares(shares: ActionShares, labels: tuple[str, ...]) -> None:
 
 
 def _by_action(shares: ActionShares) -> Iterator[tuple[object, ...]]:
-    """Every list that has one entry per action."""
+    """Yield every list that has one entry per action."""
     for step in shares.by_step:
         yield from (step.probabilities, step.logged)
     for feature in shares.by_feature:

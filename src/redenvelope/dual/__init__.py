@@ -1,1 +1,1 @@
-"""FIND THE PRICE: from a function that prices duals to the dual that spends the budget."""
+"""FIND THE PRICE: the search for the Lagrange multipliers (prices) whose plan spends the budgets."""

@@ -1,7 +1,7 @@
-"""Column generation for plans without entropy: the exact optimum under any number of budgets, in a few passes.
+"""Column generation (Dantzig–Wolfe) for plans without entropy: the exact optimum under any number of budgets.
 
-The master program, a small linear program, finds the best mixture of the plans priced so far; its duals are the prices
-of the next plans.
+The master program, a small linear program, finds the best mixture of the plans priced so far (`best_mixture`); its
+duals are the prices of the next plans. `solve_budgets` is the entry point.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from redenvelope.dual.solution import DualSolution, DualStatus, checked_budgets
 from redenvelope.dual.solvers import Secant
 from redenvelope.errors import ProblemError
 
-# The penalty on an excess of one budget, in spreads of the reward: raised while the mixture exceeds the budgets.
+# Penalties on exceeding a budget, in spreads of the reward: raised while the mixture exceeds the budgets.
 _FINES = (1e1, 1e3, 1e5, 1e7)
-# An excess below this share of a budget is the rounding of the master program.
+# An excess below this share of a budget is rounding of the master program.
 _NO_EXCESS = 1e-10
-# Prices this small, as a share of what the reward and a budget could exchange at, are rounding too.
+# So is a price below this share of reward per unit of the budget.
 _ROUNDING = 1e-9
 
 
 def solve_budgets(price: PriceFunction, budgets: ArrayLike) -> DualSolution:
     """The best mixture of plans with mean costs per user of at most `budgets`, a number or [budgets].
 
-    For plans without entropy: exact, and at most one plan more than there are budgets. With one budget the secant finds
-    the same corners of the envelope without a master program.
+    For plans without entropy it is exact, and mixes at most one plan more than there are budgets. With one budget, the
+    secant finds the same corners of the envelope without a master program.
     """
     limits = checked_budgets(budgets)
     if len(limits) == 1:
@@ -43,18 +43,18 @@ def solve_budgets(price: PriceFunction, budgets: ArrayLike) -> DualSolution:
 class ColumnGeneration:
     """Mix the plans priced so far, price the mixture's duals next, and stop when no plan improves the mixture.
 
-    Each pass also prices a point between the duals with the least bound so far and the new ones: the duals of
-    the master program jump while there are few plans, and their mean settles down sooner.
+    Each pass also prices a point between the duals with the lowest bound so far and the new ones (stabilisation): with
+    few plans the master program's duals jump, and their mean converges sooner.
     """
 
     precision: float = 1e-12
-    """It ends when no plan can add more than this share of the rewards' size."""
+    """The search ends when no plan can add more than this share of the rewards' size."""
     companions: tuple[float, ...] = (0.5,)
     """Further points between the two that are priced in the same pass, as shares of the distance."""
     max_passes: int = 500
 
     def solve(self, price: PriceFunction, budgets: ArrayLike) -> DualSolution:
-        """See `solve_budgets`; one budget is solved by the master program too."""
+        """See `solve_budgets`; here even one budget is solved by the master program."""
         limits = checked_budgets(budgets)
         recorded = RecordedPrice(price, len(limits))
         alone = np.where(np.eye(len(limits), dtype=bool), np.inf, 0.0)
@@ -76,14 +76,14 @@ class ColumnGeneration:
         gap = max(0.0, float(plans.bounds(limits).min()) - float(chosen.rewards @ shares))
         found = _solution(status, limits, mixed.duals, chosen, shares, gap, recorded)
         if status is DualStatus.CONVERGED and not found.duals.any():
-            # A mixture within the budgets earns as much as the plan that ignores cost.
+            # Some mixture within the budgets earns as much as the plan that ignores cost.
             return replace(found, status=DualStatus.BUDGET_SLACK)
         return found
 
     def _converged(
         self, recorded: RecordedPrice, limits: FloatArray, units: FloatArray, fine: float
     ) -> tuple[Priced, Mixed, bool]:
-        """The best mixture at a fine, the plans that it mixes, and whether no plan improves it."""
+        """All plans priced, their best mixture at a penalty `fine`, and whether no plan improves it."""
         while True:
             plans = recorded.plans
             mixed = best_mixture(plans, limits, units, fine)
@@ -101,12 +101,12 @@ class ColumnGeneration:
             known = len(np.unique(plans.prices, axis=0))
             recorded(np.unique(rows, axis=0))
             if len(np.unique(recorded.plans.prices, axis=0)) == known:
-                # The same prices again: what is left of the gap is rounding.
+                # No new prices: the rest of the gap is rounding.
                 return plans, mixed, True
 
 
 def budget_units(plans: Priced, budgets: FloatArray) -> FloatArray:
-    """The size of each budget, or of its costs where it is 0, [budgets]: costs are compared in these units."""
+    """The size of each budget, or of its costs if it is 0, [budgets]: the units in which costs are compared."""
     most = np.abs(plans.costs).max(axis=1)
     return np.where(budgets != 0, np.abs(budgets), np.where(most > 0, most, 1.0))
 
@@ -120,11 +120,11 @@ def _solution(
     gap: float,
     recorded: RecordedPrice,
 ) -> DualSolution:
-    """The mixture of chosen plans; duals that are rounding are 0."""
+    """The mixture of chosen plans as a solution; duals that are mere rounding become 0."""
     reward, *costs = (float(value) for value in chosen.outcomes @ shares)
     spent = np.array(costs)
     scale = np.maximum(np.abs(limits), np.abs(spent))
-    # A price that is small beside what the reward and this budget could ever exchange at is rounding.
+    # A price that is tiny compared with reward per unit of this budget is rounding.
     pays = duals * np.where(scale > 0, scale, 1.0) > _ROUNDING * max(abs(reward), 1e-300)
     return DualSolution(
         status=status,
@@ -140,11 +140,11 @@ def _solution(
     )
 
 
-# HiGHS accepts no finer tolerance, and in some cases gives up at this one: then the next way is tried.
+# HiGHS accepts no finer tolerance, and sometimes fails at the first: then the next combination is tried.
 _WAYS = (("highs-ds", 1e-10), ("highs-ipm", 1e-10), ("highs-ds", 1e-9), ("highs-ds", 1e-7))
-# A share smaller than this is the solver's rounding.
+# A smaller share is the solver's rounding.
 _LEAST_SHARE = 1e-11
-# The shares of a corner, solved for anew, may come out this far below 0.
+# The shares of a corner, when solved exactly, may come out this far below 0.
 _SLIPPED = 1e-9
 
 
@@ -154,26 +154,26 @@ class Mixed(NamedTuple):
     shares: FloatArray
     """[plans]"""
     duals: FloatArray
-    """What one more unit of each budget would add, [budgets]; at most the penalty."""
+    """Shadow price of each budget, [budgets]; at most the penalty."""
     excess: float
-    """Sum over budgets of the excess, each as a share of its unit."""
+    """Sum over budgets of the excess, each in its unit (see `budget_units`)."""
     objective: float
-    """Reward less the penalty on the excess."""
+    """Reward minus the penalty on the excess."""
 
 
 def best_mixture(plans: Priced, budgets: FloatArray, units: FloatArray, fine: float) -> Mixed:
-    """The mixture of greatest reward less a penalty of `fine` for every unit of excess over budgets [budgets].
+    """The mixture of greatest reward minus a penalty of `fine` for every unit of excess over budgets [budgets].
 
-    max Σ w·R − fine·Σ e  where  Σ w·C/unit − e ≤ budget/unit,  Σ w = 1, w ≥ 0, e ≥ 0: a program of as many rows as
-    budgets and one more, whose corners mix at most so many plans. With a penalty that is large enough there is no
-    excess wherever some mixture is within the budgets.
+    max Σ w·R − fine·Σ e  subject to  Σ w·C/unit − e ≤ budget/unit,  Σ w = 1, w ≥ 0, e ≥ 0. The program has one row per
+    budget and one more, so that a corner mixes at most that many plans. If the penalty is large enough, there is no
+    excess whenever some mixture is within the budgets.
     """
     from scipy.optimize import linprog  # costs more to import than the rest of the package
 
     count, limits = len(plans.rewards), budgets / units
     rewards, costs = plans.rewards, plans.costs / units[:, None]
     centre, spread = rewards.mean(), float(np.ptp(rewards)) or 1.0
-    # Rewards by their spread: what the solver calls zero has to be small beside the differences that matter.
+    # Rewards are scaled by their spread, so that the solver's tolerance is small compared with their differences.
     objective = np.concatenate([-(rewards - centre) / spread, np.full(len(budgets), fine / spread)])
     rows = np.concatenate([costs, -np.eye(len(budgets))], axis=1)
     one = np.concatenate([np.ones(count), np.zeros(len(budgets))])[None]
@@ -191,7 +191,7 @@ def best_mixture(plans: Priced, budgets: FloatArray, units: FloatArray, fine: fl
 
 
 def _corner(shares: FloatArray, costs: FloatArray, limits: FloatArray, binding: NDArray[np.bool_]) -> FloatArray:
-    """The solver's shares [plans] to the last digit, where its corner spends the binding budgets exactly."""
+    """The solver's shares [plans], solved again to the last digit if its corner spends the binding budgets exactly."""
     shares = np.where(shares > _LEAST_SHARE, shares, 0.0)
     shares = shares / shares.sum()
     used = np.flatnonzero(shares)

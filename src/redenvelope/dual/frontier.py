@@ -1,4 +1,5 @@
-"""The frontier of one budget: the curve from the cheapest plan to the plan that ignores cost."""
+"""The frontier of one budget: the concave curve of reward over cost, from the cheapest plan to the one that ignores
+cost. `Frontier` reads rewards and shadow prices off it; `refined_frontier` chooses where to price it."""
 
 from __future__ import annotations
 
@@ -12,9 +13,9 @@ from redenvelope.arrays import FloatArray
 from redenvelope.dual.oracle import Point, PriceFunction, RecordedPrice
 from redenvelope.errors import UsageError
 
-# A plan this close to the line between its neighbours, relatively, adds nothing to the curve.
+# Neighbouring plans closer than this, relatively, have no plan between them worth pricing.
 _ROUNDING = 1e-12
-# Estimates without any error would outweigh all others: none counts as surer than this share of the worst.
+# An estimate without error would outweigh all others, so standard errors count as at least this share of the largest.
 _LEAST_ERROR = 1e-6
 
 
@@ -31,9 +32,9 @@ class Frontier:
 
     @cached_property
     def envelope(self) -> NDArray[np.intp]:
-        """Positions of the points on the least concave curve above all points, by rising cost, [corners].
+        """Positions of the points on the upper concave envelope, by rising cost, [corners].
 
-        It ends at the greatest reward: what costs more and earns less is no plan to make.
+        It ends at the greatest reward: plans that cost more without earning more are dominated.
         """
         order = np.lexsort((-self.rewards, self.costs))
         corners: list[int] = []
@@ -53,12 +54,12 @@ class Frontier:
         return float(self.costs[self.envelope[0]])
 
     def reward_at(self, budget: float) -> float:
-        """The reward that a budget buys, two plans mixed where none fits exactly."""
+        """The reward that a budget buys, with a mixture of two plans if none fits exactly."""
         self._check(budget)
         return float(np.interp(budget, self.costs[self.envelope], self.rewards[self.envelope]))
 
     def shadow_price(self, budget: float) -> float:
-        """The reward that one more unit of budget buys; 0 where the budget is more than any plan uses."""
+        """The reward that one more unit of budget buys; 0 if the budget is more than any plan on the frontier uses."""
         self._check(budget)
         corners = self.envelope
         right = int(np.searchsorted(self.costs[corners], budget, side="right"))
@@ -82,10 +83,10 @@ class Frontier:
 
 
 def refined_frontier(price: PriceFunction, count: int = 64) -> Frontier:
-    """The frontier at about `count` duals chosen where the curve bends, in about log2(count) passes.
+    """The frontier at about `count` prices chosen where the curve bends, in about log2(count) passes.
 
-    Each pass prices the slopes of the chords that stand furthest from the curve; without entropy or noise
-    it ends early when every corner of the curve is known.
+    Each pass prices the slopes of the chords that may lie furthest below the curve; without entropy or noise it
+    ends early when every corner of the curve is known.
     """
     if count < 2:
         raise UsageError(f"a frontier needs at least 2 points, not {count}")
@@ -104,7 +105,7 @@ def refined_frontier(price: PriceFunction, count: int = 64) -> Frontier:
 
 
 def _open_chords(points: list[Point], known: set[float]) -> list[tuple[float, float]]:
-    """(height, slope) of chords with room for a plan above them, the highest first."""
+    """(height, slope) of chords that may have plans above them, the greatest height first."""
     chords = []
     for right, left in zip(points[1:], points[:-1], strict=True):
         rise, run = right.reward - left.reward, right.cost - left.cost
@@ -112,7 +113,7 @@ def _open_chords(points: list[Point], known: set[float]) -> list[tuple[float, fl
             continue
         slope = rise / run
         if right.dual < slope < left.dual and slope not in known:
-            # Both ends' tangents pass above the curve: the area left bounds what a new point can add.
+            # The curve lies below the tangents at both ends, which bounds the gain of a new point.
             chords.append((min(rise - right.dual * run, run * min(left.dual, 1e300) - rise), slope))
     return sorted(chords, reverse=True)
 
@@ -123,7 +124,7 @@ def _collected(points: list[Point]) -> Frontier:
 
 
 def falling(values: FloatArray, errors: FloatArray) -> FloatArray:
-    """The nearest values that never rise, each weighted by its error, [points]."""
+    """The closest non-increasing values (isotonic regression), weighted by inverse squared errors, [points]."""
     from scipy.optimize import isotonic_regression  # costs more to import than the rest of the package
 
     weights = 1.0 / np.maximum(errors, max(_LEAST_ERROR * float(errors.max()), 1e-150)) ** 2

@@ -1,4 +1,5 @@
-"""The exact optimum when one step is all there is: one action per user, one budget, millions of users."""
+"""The exact optimum of a campaign of one step: one action per user, one budget, millions of users. The linear
+relaxation of this multiple-choice knapsack problem is solved by a secant on the price (`allocate_one_step`)."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ from redenvelope.errors import ProblemError, UsageError
 
 # Users priced at once: rewards, costs and scores of a block stay in the second-level cache.
 _BLOCK_USERS = 4096
-# A sample's optimum tells where to look for the optimum of all: its size at most, its part of all users,
-# and the audience from which on it saves more than it costs.
+# The optimum of a sample gives a first bracket: the sample's largest size, its part of all users, and the
+# audience from which on it saves more than it costs.
 _SAMPLE_USERS = 16384
 _SAMPLE_PART = 16
 _FEWEST_USERS = 8192
-# Half-width of the first bracket, in standard errors of the sample's mean cost. A miss only costs time.
+# Half-width of that bracket, in standard errors of the sample's mean cost. A miss only costs time.
 _SAMPLE_DEVIATIONS = 4.0
 # Gains smaller than this share of the total are rounding.
 _ROUNDING = 1e-13
@@ -33,19 +34,19 @@ class OneStepAllocation:
     status: DualStatus
     budget: float
     dual: float
-    """Reward that one more unit of budget buys."""
+    """Shadow price: the reward that one more unit of budget buys."""
     cost: float
     reward: float
     choices: IndexArray
     """Action of each user, [users]; these alone are within the budget."""
     marginal_user: int | None
-    """The one user who is drawn for, so that the budget is spent exactly; None where nobody is drawn for."""
+    """The one user whose action is drawn at random, so that the budget is spent exactly; None if there is none."""
     marginal_choice: int | None
-    """The dearer action that user is drawn for."""
+    """That user's dearer action; the other is in `choices`."""
     marginal_share: float
     """Probability of the dearer action."""
     least_budget: float | None
-    """The least budget that would do, when this one does not."""
+    """The smallest feasible budget, if this one is infeasible."""
     message: str
     """The outcome in a sentence."""
 
@@ -65,9 +66,9 @@ class _Side(NamedTuple):
 def allocate_one_step(rewards: ArrayLike, costs: ArrayLike, budget: float) -> OneStepAllocation:
     """Choose one action per user, [users, actions], for the greatest reward within a mean cost per user.
 
-    A discrete secant on the dual, which prices only the users whose action is not yet settled: an action
-    that is best at both ends of the bracket is best in between. The result, with one user drawn for, equals
-    the optimum of the linear program.
+    A discrete secant on the price evaluates only users whose action is still open: an action that is best at both ends
+    of the bracket is best in between. The result, with one user's action drawn at random, is the optimum of the linear
+    program.
     """
     rewards, costs = _checked(rewards, costs, budget)
     users, budget = len(rewards), float(budget)
@@ -82,18 +83,18 @@ def allocate_one_step(rewards: ArrayLike, costs: ArrayLike, budget: float) -> On
         sides = low, high
     dual, *edge = _secant(rewards, costs, *sides, budget * users)
     if dual <= 0:
-        # Only among actions of equal reward does the budget decide: it is slack with the cheapest of them.
+        # The budget only decides between actions of equal reward: with the cheapest of them it is slack.
         return _settled(DualStatus.BUDGET_SLACK, rewards, costs, budget)
     return _filled(rewards, costs, budget, dual, *edge)
 
 
 def _guess(rewards: FloatArray, costs: FloatArray, budget: float) -> tuple[_Side, _Side] | None:
-    """A narrow bracket for all users from the optimum of a sample; None where the sample does not help."""
+    """A narrow bracket for all users from the optimum of a sample; None if the sample does not help."""
     users = len(rewards)
     if users < _FEWEST_USERS:
         return None
     size = min(_SAMPLE_USERS, users // _SAMPLE_PART)
-    # Users may come sorted, which a random sample does not mind; a fixed seed makes the result repeat.
+    # Random, because users may be sorted; with a fixed seed, so that results repeat.
     sample = np.sort(np.random.default_rng(0).integers(0, users, size))
     few_rewards, few_costs = rewards[sample], costs[sample]
     margin = _SAMPLE_DEVIATIONS * float(few_costs.std()) / np.sqrt(size)
@@ -116,12 +117,12 @@ def _secant(
     dearer = low.choices[open_users]
     rewards, costs = rewards.take(open_users, axis=0), costs.take(open_users, axis=0)
     while True:
-        # At this slope the two plans are worth the same; a better plan there is a new corner between them.
+        # At this slope the two plans have equal value; a better plan there is a new corner between them.
         slope = (low.reward - high.reward) / (low.cost - high.cost)
         if open_users.size == 0 or not low.dual < slope < high.dual:
             return slope, plan, open_users, dearer
         (middle,) = _price(rewards, costs, [slope])
-        # Differences over the open users alone: among the totals they would drown in rounding.
+        # Differences over the open users alone: those of the totals would be lost in rounding.
         extra_cost = middle.cost - float(_chosen(costs, dearer).sum())
         extra_reward = middle.reward - float(_chosen(rewards, dearer).sum())
         if extra_reward - slope * extra_cost <= _ROUNDING * (abs(low.reward) + slope * abs(low.cost)):
@@ -146,9 +147,9 @@ def _filled(
     open_users: NDArray[np.intp],
     dearer: IndexArray,
 ) -> OneStepAllocation:
-    """Give open users their dearer action, in order, until the budget is spent; draw for the last one.
+    """Give open users their dearer action, in order, until the budget is spent; the last one's action is drawn.
 
-    All of them gain `dual` for each unit of cost, so that any order is optimal.
+    All of them gain `dual` per unit of cost, so any order is optimal.
     """
     users = len(rewards)
     cost, reward = float(_chosen(costs, plan).sum()), float(_chosen(rewards, plan).sum())
@@ -175,7 +176,7 @@ def _filled(
 
 
 def _settled(status: DualStatus, rewards: FloatArray, costs: FloatArray, budget: float) -> OneStepAllocation:
-    """The end of a search that needs no search; ties go to what is cheaper, or earns more."""
+    """The allocation of a slack or infeasible budget, without search; ties go to lower cost, or to higher reward."""
     if status is DualStatus.BUDGET_SLACK:
         ties = rewards == rewards.max(axis=1, keepdims=True)
         choices = np.where(ties, costs, np.inf).argmin(axis=1)
@@ -215,7 +216,7 @@ def _price(rewards: FloatArray, costs: FloatArray, duals: Sequence[float]) -> li
 
 
 def _best(rewards: FloatArray, costs: FloatArray, dual: float) -> IndexArray:
-    """The best action of each user, [users]; the first of equals."""
+    """The best action of each user at a price, [users]; the first of equals."""
     if np.isinf(dual):
         return np.asarray(costs.argmin(axis=1))
     scores = rewards - dual * costs if dual > 0 else rewards
@@ -223,8 +224,8 @@ def _best(rewards: FloatArray, costs: FloatArray, dual: float) -> IndexArray:
 
 
 def _chosen(values: FloatArray, choices: IndexArray) -> FloatArray:
-    """[users, actions], [users] -> [users]."""
-    # On the flattened array: several times faster than an index of rows and columns.
+    """Values of the chosen actions: [users, actions], [users] -> [users]."""
+    # Indexing the flattened array is several times faster than indexing rows and columns.
     return values.reshape(-1).take(np.arange(0, values.size, values.shape[1]) + choices)
 
 

@@ -1,6 +1,6 @@
 """The oracle of a dual search: a function from prices (Lagrange multipliers) to the mean outcomes of their plans.
 
-A search for one budget and one for several are handed the same function, and record its answers in the same way.
+Searches for one budget and for several use the same function (`PriceFunction`), recorded alike by `RecordedPrice`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class PriceFunction(Protocol):
     """Mean outcomes per user of the plan at each row of prices: [prices, budgets] -> [outcomes, prices].
 
     Outcomes are the reward, then one cost for each budget. Prices are at least 0. A price of 0 ignores its cost. A
-    price of infinity plans on its cost alone: with one budget the plan's cost is the least that any plan has, its
-    reward the greatest among plans of that cost.
+    price of infinity plans on its cost alone: with one budget, the plan has the lowest cost of all plans and, among
+    plans of that cost, the greatest reward.
     """
 
     def __call__(self, prices: FloatArray, /) -> FloatArray:
@@ -40,7 +40,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Priced:
-    """Some plans: the row of prices of each, and what it earns and costs per user."""
+    """Some plans: the prices of each, and its mean reward and costs per user."""
 
     prices: FloatArray
     """[plans, budgets]"""
@@ -62,14 +62,13 @@ class Priced:
 
     @property
     def finite(self) -> NDArray[np.bool_]:
-        """Plans whose prices are all finite, [plans]: only these count the reward, and bound the optimum."""
+        """Mask of plans whose prices are all finite, [plans]: only their Lagrangians include the reward and bound the
+        optimum."""
         return np.asarray(np.isfinite(self.prices).all(axis=1))
 
     def bounds(self, budgets: FloatArray) -> FloatArray:
-        """The Lagrangian at each row of prices, [plans]: no plan within the budgets [budgets] earns more.
-
-        Infinity where a price is infinite.
-        """
+        """The Lagrangian at each row of prices, [plans], infinity if a price is infinite: an upper bound on the reward
+        of plans within the budgets [budgets]."""
         finite = self.finite
         prices = np.where(finite[:, None], self.prices, 0.0)
         lagrangian = self.rewards - (prices.T * (self.costs - budgets[:, None])).sum(axis=0)
@@ -113,13 +112,13 @@ class RecordedPrice:
         return outcomes
 
     def points(self, duals: Iterable[float]) -> list[Point]:
-        """With one budget: price duals in one pass, in the order given."""
+        """With one budget: the plans at some prices, in one pass and in the order given."""
         priced = [float(dual) for dual in duals]
         rewards, costs = self(priced).tolist()
         return [Point(*row) for row in zip(priced, costs, rewards, strict=True)]
 
     def at(self, dual: float) -> Point:
-        """With one budget: price one dual."""
+        """With one budget: the plan at one price."""
         return self.points([dual])[0]
 
     @property

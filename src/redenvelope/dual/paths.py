@@ -1,9 +1,9 @@
-"""Paths through several budgets: mixtures of plans in a fixed order, from tight budgets to wide ones.
+"""Paths through several budgets: best mixtures of plans in a fixed order, from tight budgets to loose ones.
 
-A ladder tests plans in a fixed order. With several budgets its plans are the best mixtures for all budgets scaled by
-one number, from the least that is feasible to the one at which no budget binds: every cost then grows with the number,
-and none exceeds its own budget before the others do. If prices were scaled instead, nothing would bound the costs of
-slack budgets, whose price is 0. A frontier is the same with one budget moved and the others held.
+A ladder tests plans in a fixed order. With several budgets its plans are the best mixtures for all budgets multiplied
+by a scale, from the smallest feasible scale to the one at which no budget binds: costs then grow with the scale, and
+none exceeds its own budget before the others do. If prices were scaled instead, nothing would bound the costs of slack
+budgets, whose price is 0. A frontier is the same with one budget moved and the others fixed.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from redenvelope.arrays import FloatArray
 from redenvelope.dual.column_generation import best_mixture, budget_units
 from redenvelope.dual.oracle import Priced, PriceFunction, RecordedPrice
 
-# Scales of the budgets at which plans are looked for.
+# Scales of the budgets at which plans are searched for.
 _SCALES = (0.6, 0.8, 0.9, 1.0, 1.15, 1.5)
-# A penalty, in spreads of the reward for one budget, that keeps mixtures within the budgets wherever plans can.
+# Penalty on exceeding one budget, in spreads of the reward: keeps mixtures within the budgets whenever possible.
 _FINE = 1e4
-# Prices this close, relatively, have the same plan.
+# Prices this close, relatively, count as the same.
 _SAME = 1e-3
-# In units: a budget that nothing comes near to, and that a solver can still compute with.
+# A budget, in units, that no plan reaches but solvers can still compute with.
 _NO_LIMIT = 1e6
-# Around the budgets themselves the ladder's plans stand closer.
+# Scales between which the ladder's rungs are closer together.
 _NEAR = (0.8, 1.2)
 
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """Mixtures of plans, from the least budgets to the largest."""
+    """Mixtures of plans, from the smallest budgets to the largest."""
 
     limits: FloatArray
-    """The budgets of each point, [points, budgets]."""
+    """Budgets of each point, [points, budgets]."""
     shares: FloatArray
     """Share of the users who follow each plan, [points, plans]."""
     duals: FloatArray
@@ -44,19 +44,19 @@ class Path:
         return len(self.shares)
 
     def only(self, plans: NDArray[np.intp]) -> Path:
-        """The path among some of the plans, by their positions: the others have no share in it."""
+        """The path with only some of the plans, by their positions; the others must have no share in it."""
         return Path(self.limits, self.shares[:, plans], self.duals)
 
 
 @dataclass(frozen=True, eq=False)
 class Paths:
-    """All paths through some plans."""
+    """The ladder and all frontiers through some plans."""
 
     plans: Priced
     ladder: Path
-    """All budgets scaled by one number."""
+    """All budgets multiplied by a scale."""
     frontiers: tuple[Path, ...]
-    """One for each budget, the others held, [budgets]; without a point where the others are infeasible."""
+    """One for each budget with the others fixed, [budgets]; without points if the others are infeasible."""
 
     def ladder_alone(self) -> Paths:
         """The ladder and the plans that it mixes."""
@@ -65,9 +65,9 @@ class Paths:
 
 
 def gather_plans(price: PriceFunction, budgets: FloatArray, passes: int) -> Priced:
-    """Plans of interest: those that column generation prices for the budgets, for wider and for tighter ones.
+    """The plans that column generation prices for the budgets, and for looser and tighter ones.
 
-    All searches advance together, a few prices of each in one pass, so that few passes are enough for all of them.
+    All searches advance together, with a few prices of each per pass, so that few passes suffice for all.
     """
     recorded, count = RecordedPrice(price, len(budgets)), len(budgets)
     alone = np.where(np.eye(count, dtype=bool), np.inf, 0.0)
@@ -81,7 +81,7 @@ def gather_plans(price: PriceFunction, budgets: FloatArray, passes: int) -> Pric
                 np.where(np.arange(count) == own, budgets * by, budgets) for own in range(count) for by in (0.6, 1.6)
             ]
         found = [best_mixture(plans, limits, units, _fine(plans)).duals for limits in wanted]
-        # Half the way from what is known: duals of few plans jump.
+        # Also half way from known prices, because the duals of few plans jump.
         around = [row + 0.5 * (_nearest(plans, row) - row) for row in found]
         new = _unknown(np.array(found + around if number < passes - 1 else found), plans.prices)
         if not len(new):
@@ -91,7 +91,7 @@ def gather_plans(price: PriceFunction, budgets: FloatArray, passes: int) -> Pric
 
 
 def paths_through(plans: Priced, budgets: FloatArray, rungs: int, points: int) -> Paths:
-    """The ladder of about so many rungs, and frontiers of about so many points, by what plans are believed to cost."""
+    """The ladder with about `rungs` rungs and frontiers with about `points` points, by the plans' expected outcomes."""
     ladder = ladder_path(plans, budgets, rungs)
     frontiers = [frontier_path(plans, budgets, own, points) for own in range(len(budgets))]
     used = np.zeros(len(plans.prices), dtype=bool)
@@ -102,12 +102,12 @@ def paths_through(plans: Priced, budgets: FloatArray, rungs: int, points: int) -
 
 
 def ladder_path(plans: Priced, budgets: FloatArray, rungs: int) -> Path:
-    """All budgets scaled by one number, at about so many rungs."""
+    """The ladder: all budgets multiplied by about `rungs` scales."""
     return _path(plans, [budgets * scale for scale in _scales(plans, budgets, rungs)], budgets)
 
 
 def frontier_path(plans: Priced, budgets: FloatArray, own: int, points: int) -> Path:
-    """One budget moved and the others held, at about so many points; none where the others are infeasible."""
+    """A frontier: one budget moved to about `points` values, the others fixed; no points if these are infeasible."""
     return _path(plans, _moved(plans, budgets, own, points), budgets)
 
 
@@ -119,13 +119,13 @@ def _path(plans: Priced, limits: list[FloatArray], budgets: FloatArray) -> Path:
     return Path(
         np.reshape(limits, (size[0], len(budgets))),
         np.reshape([each.shares for each in mixed], size),
-        # At the least feasible budget, any price above some is its shadow price.
+        # At the smallest feasible budget every price from some value on is a shadow price, so the dual is the penalty.
         np.where(duals >= 0.999 * fine / units, np.inf, duals),
     )
 
 
 def _scales(plans: Priced, budgets: FloatArray, rungs: int) -> FloatArray:
-    """Rising, from the least feasible scale to the one at which nothing binds, [rungs]."""
+    """Rising scales, [rungs], from the smallest feasible one to the one at which no budget binds."""
     least, most = _least_scale(plans, budgets), _most_scale(plans, budgets)
     near = np.clip(_NEAR, least, most)
     half = max(2, rungs // 2)
@@ -135,7 +135,7 @@ def _scales(plans: Priced, budgets: FloatArray, rungs: int) -> FloatArray:
         np.linspace(near[1], most, max(2, rungs - half - (rungs - half) // 2)),
     ]
     scales = np.unique(np.concatenate([*parts, np.clip([1.0], least, most)]))
-    # Neighbours whose plans are indistinguishable are one rung.
+    # Neighbours that cannot be told apart become one rung.
     return np.asarray(scales[np.append(True, np.diff(scales) > 1e-6 * most)])
 
 
@@ -144,7 +144,7 @@ def _within(plans: Priced, budgets: FloatArray, scales: tuple[float, ...]) -> Fl
 
 
 def _least_scale(plans: Priced, budgets: FloatArray) -> float:
-    """The least number by which budgets can be multiplied so that some mixture is within them."""
+    """The smallest scale at which some mixture is within all budgets."""
     from scipy.optimize import linprog
 
     units = budget_units(plans, budgets)
@@ -152,7 +152,7 @@ def _least_scale(plans: Priced, budgets: FloatArray) -> float:
     count = len(plans.prices)
     one = np.append(np.ones(count), 0.0)[None]
     found = linprog(np.append(np.zeros(count), 1.0), rows, np.zeros(len(budgets)), one, [1.0], method="highs")
-    # A budget of nothing cannot be scaled: then there is no such number.
+    # A budget of 0 cannot be scaled, so there may be no such scale.
     return float(found.x[-1]) if found.x is not None else 1.0
 
 
@@ -164,14 +164,14 @@ def _most_scale(plans: Priced, budgets: FloatArray) -> float:
 
 
 def _moved(plans: Priced, budgets: FloatArray, own: int, points: int) -> list[FloatArray]:
-    """Budgets with one of them moved, from the least feasible one to the most that could be spent."""
+    """Budgets with one of them moved, from its smallest feasible value to the most that could be spent."""
     others = np.arange(len(budgets)) != own
     units, fine = budget_units(plans, budgets), _fine(plans)
     free = best_mixture(plans, np.where(others, budgets, _NO_LIMIT * units), units, fine)
     if _excess(plans, free.shares, budgets, others, units) > 1e-7:
         return []
     most = float(plans.costs[own] @ free.shares)
-    # As little of this one as the others allow: the reward is replaced by minus its cost.
+    # The least of this one that the others allow: maximise minus its cost instead of the reward.
     alone = Priced(plans.prices, np.concatenate([-plans.costs[[own]], plans.costs]))
     thrifty = best_mixture(alone, np.where(others, budgets, _NO_LIMIT * units), units, _fine(alone))
     least = float(plans.costs[own] @ thrifty.shares)
@@ -191,7 +191,7 @@ def _fine(plans: Priced) -> float:
 
 
 def _nearest(plans: Priced, row: FloatArray) -> FloatArray:
-    """The finite prices nearest to some, [budgets]."""
+    """The row of finite prices nearest to `row`, [budgets]."""
     finite = plans.prices[plans.finite]
     return np.asarray(finite[np.abs(finite - row).sum(axis=1).argmin()])
 

@@ -1,7 +1,7 @@
-"""`solve_dual`: from a price function and one budget to its dual: slack, infeasible, or searched and verified.
+"""`solve_dual`: from a price function and one budget to the optimal price (the dual): 0 if the budget is slack, or
+found by one of the searches in `solvers`.
 
-`solvers` has the searches. `fit` does not search: it checks a grid of prices (see `fitting.price_grid`), and
-`plan.fixed_sequence_test` chooses among them.
+`fit` does not search: it checks a grid of prices (`fitting.price_grid`), and `plan.fixed_sequence_test` chooses one.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _ROUNDING = 1e-12
 
 
 class DualSolver(Protocol):
-    """A way to narrow a bracket of prices until its plans land on the budget.
+    """A search that narrows a bracket of prices until its plans meet the budget.
 
-    A solver is a small class with one method. It is handed what `solve_dual` has already found out: a plan that costs
-    too much and one that fits. Each `price.at(dual)` or `price.points([dual, …])` is one pass over all users, which is
-    what a solver saves on.
+    A solver is a small class with one method. It gets what `solve_dual` has already found: a plan that costs too much
+    and one that fits. Each `price.at(dual)` or `price.points([dual, …])` is one pass over all users, so a good solver
+    makes few of them.
 
         class Halving:
             def search(self, price, bracket, scale):
@@ -38,18 +38,18 @@ class DualSolver(Protocol):
     def search(self, price: RecordedPrice, bracket: Bracket, scale: float) -> SearchEnd:
         """Narrow a bracket; `scale` is the cost that a tolerance is a share of.
 
-        The bracket's upper dual is infinite at first: `finite_bracket` finds one that is not. The end names one plan,
-        or none to have the bracket's ends mixed so that they spend the budget exactly.
+        The bracket's upper dual is infinite at first; `finite_bracket` finds a finite one. The result names one plan,
+        or none, and then the bracket's ends are mixed so that they spend the budget exactly.
         """
         ...
 
 
 def solve_dual(price: PriceFunction, budget: float, solver: DualSolver | None = None) -> DualSolution:
-    """The dual at which the plan spends `budget`, the mean cost per user.
+    """The price (dual) at which the plan spends `budget`, the mean cost per user.
 
-    `Newton` (the default) suits plans with entropy, `Secant` plans without. The first pass prices the duals
-    0 and infinity: if the plan that ignores cost fits the budget there is nothing to search, and if the
-    cheapest plan does not fit there is nothing to find.
+    `Newton` (the default) suits plans with entropy, `Secant` plans without. The first pass evaluates prices 0 and
+    infinity: if the plan that ignores cost fits the budget, the budget is slack; if the cheapest plan does not fit, it
+    is infeasible.
     """
     limits = checked_budgets(budget)
     budget = float(limits[0])
@@ -72,9 +72,9 @@ def solve_dual(price: PriceFunction, budget: float, solver: DualSolver | None = 
 
 
 def _single(status: DualStatus, point: Point, limits: FloatArray, recorded: RecordedPrice) -> DualSolution:
-    """Everybody follows the plan at one price."""
+    """The solution in which all users follow the plan at one price."""
     plans = recorded.plans
-    # What a plan leaves unspent, priced at its dual, bounds what another plan could add.
+    # The unspent budget times the dual bounds what another plan could add.
     unspent = float(limits[0]) - point.cost
     gap = point.dual * unspent if point.dual > 0 and unspent > 0 else 0.0
     if status is DualStatus.BUDGET_INFEASIBLE:
@@ -96,7 +96,7 @@ def _single(status: DualStatus, point: Point, limits: FloatArray, recorded: Reco
 
 
 def _mixed(end: SearchEnd, limits: FloatArray, recorded: RecordedPrice) -> DualSolution:
-    """Users are drawn to the two ends of the bracket, so that the mixture spends the budget exactly."""
+    """The solution that mixes the bracket's two ends so that the budget is spent exactly."""
     low, high, share = end.bracket.low, end.bracket.high, end.bracket.low_share
     plans, reward = recorded.plans, share * low.reward + (1 - share) * high.reward
     return DualSolution(

@@ -1,4 +1,4 @@
-"""What a dual search returns, for any number of budgets: an outcome is data, not an exception."""
+"""The result of a dual search, for any number of budgets: an infeasible budget is a status, not an exception."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from redenvelope.arrays import FloatArray
 from redenvelope.dual.oracle import Priced
 from redenvelope.errors import UsageError
 
-# Costs this close to their budgets, as a share, differ from them by the rounding of sums and of the master program.
+# Costs this close to their budgets, relatively, differ from them by the rounding of sums and of the master program.
 _ROUNDING = 1e-9
 
 
 class DualStatus(StrEnum):
-    """How a search ended; where two would fit, the earlier one is reported."""
+    """How a search ended; if two apply, the earlier one is reported."""
 
     CONVERGED = "converged"
     """The plan spends the budget, and no plan within the budget earns more than the duality gap."""
@@ -33,19 +33,19 @@ class DualStatus(StrEnum):
 
 
 class BudgetStatus(StrEnum):
-    """What one budget does to the plan."""
+    """Whether one budget binds."""
 
     BINDING = "binding"
     """It is spent, and more of it would earn more."""
     SLACK = "slack"
     """More of it would earn nothing."""
     EXCEEDED = "exceeded"
-    """It cannot be met together with the others: more of it would bring the plan nearer to all of them."""
+    """It cannot be met together with the others: more of it would reduce the total excess."""
 
 
 @dataclass(frozen=True, eq=False)
 class DualSolution:
-    """The plan that a search ended with: a mixture of plans, one drawn once for each user (never again at each step).
+    """The plan that a search ended with: a mixture of plans, of which each user is assigned one for all steps.
 
     Costs and rewards are means per user. `budget`, `dual` and `cost` are those of the first budget.
     """
@@ -56,16 +56,16 @@ class DualSolution:
     duals: FloatArray
     """Shadow price of each budget: the reward that one more unit of it buys, [budgets]."""
     prices: FloatArray
-    """Of the plans that users are drawn to, [plans, budgets]: at most one more plan than there are budgets. With one
-    budget by rising price, the dearer plan first."""
+    """Prices of the mixture's plans, [plans, budgets]: at most one more plan than there are budgets. With one budget
+    they rise, so the dearer plan comes first."""
     shares: FloatArray
     """Share of the users who follow each plan, [plans]."""
     reward: float
     costs: FloatArray
     """[budgets]"""
     duality_gap: float
-    """Reward that any plan within the budgets can have above `reward`, at most. Exact for prices that plan without
-    entropy and without noise; infinity when the budgets are infeasible."""
+    """Bound on how much more than `reward` a plan within the budgets can earn. Exact for price functions without
+    entropy and noise; infinity if the budgets are infeasible."""
     passes: int
     """Calls of the price function."""
     priced: Priced
@@ -83,22 +83,22 @@ class DualSolution:
 
     @property
     def cost(self) -> float:
-        """What is spent of the first budget."""
+        """Mean cost per user that counts against the first budget."""
         return float(self.costs[0])
 
     @property
     def statuses(self) -> tuple[BudgetStatus, ...]:
-        """What each budget does to the plan, [budgets]."""
+        """Status of each budget, [budgets]."""
         infeasible = self.status is DualStatus.BUDGET_INFEASIBLE
         bound = BudgetStatus.EXCEEDED if infeasible else BudgetStatus.BINDING
         return tuple(bound if dual > 0 else BudgetStatus.SLACK for dual in self.duals)
 
     @property
     def excess(self) -> FloatArray:
-        """By how much each cost is above its budget, [budgets]: 0 unless the budgets are infeasible.
+        """Excess of each cost over its budget, [budgets]: 0 unless the budgets are infeasible.
 
-        Of all plans this one has the least total of excesses, each as a share of its budget: with one budget its cost
-        is the least budget that would do.
+        This plan has the smallest total of excesses, each as a share of its budget: with one budget, its cost is the
+        smallest feasible budget.
         """
         if self.status is not DualStatus.BUDGET_INFEASIBLE:
             return np.zeros(len(self.budgets))
@@ -107,7 +107,7 @@ class DualSolution:
         return np.where(over > _ROUNDING * scale, over, 0.0)
 
     def message(self, names: Sequence[str] = ()) -> str:
-        """The outcome in a sentence; budgets by their names."""
+        """The outcome in one sentence, with the budgets' names."""
         count = len(self.budgets)
         names = names or (["cost"] if count == 1 else [f"cost {number}" for number in range(1, count + 1)])
         spent = ", ".join(
@@ -139,7 +139,7 @@ def _buys(name: str, dual: float) -> str:
 
 
 def checked_budgets(budgets: ArrayLike) -> FloatArray:
-    """Budgets as [budgets], all of them numbers."""
+    """Budgets as an array [budgets] of finite numbers."""
     limits = np.atleast_1d(np.asarray(budgets, dtype=np.float64))
     if limits.ndim != 1 or not len(limits) or not np.isfinite(limits).all():
         raise UsageError(f"a budget must be a number, the mean cost per user, not {limits.tolist()}")

@@ -1,4 +1,4 @@
-"""Searches for the dual of one budget: the bracket that they narrow, bounds on the dual, and the solvers.
+"""Searches for the optimal price (dual) of one budget: the bracket that they narrow, bounds on the dual, and solvers.
 
 `Bisection` and `DualAscent` are the paper's, corrected. `Newton` suits plans with entropy, whose cost is a smooth
 function of the dual; `Secant` finds the exact optimum of plans without entropy.
@@ -18,24 +18,24 @@ from redenvelope.dual.oracle import Point, RecordedPrice
 from redenvelope.dual.solution import DualStatus
 from redenvelope.errors import UsageError
 
-# 4^40 is 1e24: a dual further out than that is no longer a price.
+# 4^40 is 1e24: no meaningful price is further out.
 _EXPANSION = 4.0
 _MAX_EXPANSIONS = 40
 
 
 @dataclass(frozen=True)
 class Bracket:
-    """`low` has the smaller dual and costs more than the budget; `high` costs at most the budget."""
+    """Two plans around the budget: `low` has the smaller dual and costs more than it; `high` costs at most as much."""
 
     low: Point
     high: Point
     budget: float
 
     def narrowed(self, points: Iterable[Point]) -> Bracket:
-        """The bracket after each point between the two duals took the place of the end it resembles.
+        """The bracket after each point between the two duals replaced the end on its side of the budget.
 
-        Costs that are estimates need not fall with the dual; the ends stay on their sides of the budget
-        all the same, so a search always has two plans to mix.
+        Estimated costs need not fall with the dual; the ends still stay on their sides of the budget, so a search
+        always has two plans to mix.
         """
         low, high = self.low, self.high
         for point in points:
@@ -53,16 +53,16 @@ class Bracket:
 
     @property
     def low_share(self) -> float:
-        """Share of users who must get the `low` plan so that the mixture costs the budget exactly."""
+        """Share of users who must follow the `low` plan so that the mixture costs the budget exactly."""
         return (self.budget - self.high.cost) / (self.low.cost - self.high.cost)
 
     @property
     def width(self) -> float:
-        """Distance of the two duals."""
+        """Distance between the two duals."""
         return self.high.dual - self.low.dual
 
     def accepted(self, points: Iterable[Point], tolerance: float) -> Point | None:
-        """The point that costs at most the budget and less than `tolerance` below it, if any; the dearest."""
+        """The dearest point that costs at most the budget and at most `tolerance` less, if there is one."""
         near = [point for point in points if 0 <= self.budget - point.cost <= tolerance]
         return max(near, key=lambda point: point.cost) if near else None
 
@@ -73,7 +73,7 @@ class SearchEnd(NamedTuple):
     status: DualStatus
     bracket: Bracket
     point: Point | None
-    """The one plan to use; None asks for the mixture of the bracket's ends."""
+    """The plan to use; None mixes the bracket's ends."""
     dual: float
     """Best estimate of the shadow price."""
 
@@ -93,8 +93,8 @@ def valid_bound(unconstrained: Point, feasible: Point, budget: float) -> float:
 def paper_bound(mean_rewards: ArrayLike, mean_costs: ArrayLike) -> float:
     """The paper's bound (appendix B, corrected): the steepest slope from the cheapest action, [actions].
 
-    It is a bound when one step is all there is. In a sequence a cheap action may save a later reward, and
-    the optimal dual may be larger: use it as a first guess that `finite_bracket` expands.
+    It is a bound in campaigns of one step. In longer ones a cheap action may save a later reward, and the optimal
+    dual may be larger: use it as a first guess that `finite_bracket` expands.
     """
     rewards, costs = np.asarray(mean_rewards, dtype=float), np.asarray(mean_costs, dtype=float)
     if rewards.shape != costs.shape or rewards.ndim != 1 or rewards.size == 0:
@@ -106,16 +106,15 @@ def paper_bound(mean_rewards: ArrayLike, mean_costs: ArrayLike) -> float:
 
 
 def finite_bracket(price: RecordedPrice, bracket: Bracket, guess: float | None = None) -> Bracket | None:
-    """The bracket with a finite upper dual, or None if none of the duals tried fits the budget.
+    """The bracket with a finite upper dual, or None if the plans at all duals tried exceed the budget.
 
-    Starts from `guess`, or from the valid bound, which already fits when `price` plans without entropy
-    and without noise.
+    Starts from `guess`, or from the valid bound, which is high enough if `price` has neither entropy nor noise.
     """
     if np.isfinite(bracket.high.dual):
         return bracket
     dual = valid_bound(bracket.low, bracket.high, bracket.budget) if guess is None else guess
     if not (np.isfinite(dual) and dual > bracket.low.dual):
-        # The chord has the unit of a dual whatever the unit of money; 1 is left when it is zero.
+        # The chord has the unit of a dual, whatever the unit of money; 1 is the last resort when it is zero.
         dual = max(bracket.chord, 2 * bracket.low.dual) or 1.0
     for _ in range(_MAX_EXPANSIONS):
         point = price.at(dual)
@@ -128,15 +127,15 @@ def finite_bracket(price: RecordedPrice, bracket: Bracket, guess: float | None =
 
 @dataclass(frozen=True)
 class Bisection:
-    """The paper's search, corrected: cut the bracket in equal parts until a plan meets the budget or the bracket closes
-    on a jump."""
+    """The paper's search, corrected: cut the bracket into equal parts until a plan meets the budget or the bracket
+    closes on a jump of the cost."""
 
     tolerance: float = 1e-6
     """A plan is accepted when it costs at most the budget and at most this share of it less."""
     precision: float = 1e-12
     """The bracket is closed at this share of its first width; its two ends are then mixed."""
     parts: int = 2
-    """Parts a pass cuts the bracket in; `price` prices all cuts at once."""
+    """Parts that a pass cuts the bracket into; `price` evaluates all cuts at once."""
     max_steps: int = 100
     """Passes after the bracket is found."""
     upper: float | None = None
@@ -168,7 +167,7 @@ class DualAscent:
     """The paper's baseline: gradient steps on the dual function, whose slope is budget − cost."""
 
     rate: float = 0.5
-    """Length of a step, as a share of the bracket's duals over its costs: no unit to choose."""
+    """Step size, relative to the bracket's width in duals over its width in costs, so that it has no unit."""
     tolerance: float = 1e-6
     """A plan is accepted when it costs at most the budget and at most this share of it less."""
     max_steps: int = 200
@@ -184,7 +183,7 @@ class DualAscent:
         bracket = found
         low, high = bracket.low, bracket.high
         length = self.rate * (high.dual - low.dual) / (low.cost - high.cost)
-        # The narrowed bracket is kept beside the climb, so that a climb cut short still has plans to mix.
+        # The bracket is narrowed along the way, so that a search cut short still has two plans to mix.
         point = high
         for _ in range(self.max_steps):
             accepted = bracket.accepted([point], self.tolerance * scale)
@@ -203,7 +202,7 @@ class DualAscent:
 
 # Steps after which the bracket or the error must have halved; otherwise the next step halves the bracket.
 _PATIENCE = 3
-# Keeps the log-odds finite at the ends, as a share of the span of costs. Smaller values trust the ends less.
+# Keeps the log-odds finite at the ends, as a share of the range of costs. Smaller values trust the ends less.
 _MARGIN = 0.01
 
 
@@ -212,10 +211,10 @@ class Newton:
     """Newton's method on the dual function, with slopes taken from the points already priced.
 
     The slope of the dual function is budget − cost, so that its minimum is where the cost meets the budget.
-    The cost falls along an S from the dearest to the cheapest plan; its log-odds against
-    x = dual / (dual + chord), which maps the duals from 0 to infinity to [0, 1] without a unit, are nearly
-    straight, and the step of Anderson and Björck follows them. A step that does not narrow the bracket
-    enough is replaced by halving, so that jumps and noise cost passes but never lose the root.
+    The cost falls in an S-shape from the dearest to the cheapest plan; its log-odds are nearly linear in
+    x = dual / (dual + chord), which maps the duals from 0 to infinity to [0, 1] without a unit, and Anderson
+    and Björck's method finds their root. Steps that do not narrow the bracket enough are replaced by halving,
+    so that jumps and noise cost passes but never lose the root.
     """
 
     tolerance: float = 1e-6
@@ -223,12 +222,12 @@ class Newton:
     precision: float = 1e-12
     """The bracket is closed at this width in x; its two ends are then mixed."""
     max_steps: int = 200
-    """Evaluations at most."""
+    """Most evaluations."""
 
     def search(self, price: RecordedPrice, bracket: Bracket, scale: float) -> SearchEnd:
         """Narrow a bracket; `scale` is the cost that `tolerance` is a share of."""
         unit = bracket.chord if bracket.chord > 0 else 1.0
-        # Aim at the middle of what is accepted: hitting the budget itself would end above it half the time.
+        # Aim at the middle of the accepted range: aiming at the budget itself would end above it half of the time.
         least, most = bracket.high.cost, bracket.low.cost
         aim = max(bracket.budget - self.tolerance * scale / 2, (bracket.budget + least) / 2)
         line = _Line(
@@ -256,14 +255,14 @@ class Newton:
 
 
 class _Line(NamedTuple):
-    """A line through the errors at both ends of the bracket."""
+    """A line through the errors at both ends of the bracket, on the scale x."""
 
     left: float
     left_error: float
-    """Positive: too dear."""
+    """Positive: above the budget."""
     right: float
     right_error: float
-    """Negative or zero: cheap enough."""
+    """Negative or zero: within the budget."""
     moved: str = "neither"
     """The end that moved last."""
 
@@ -277,12 +276,12 @@ class _Line(NamedTuple):
 
     @property
     def crossing(self) -> float:
-        """Where the line crosses zero; the middle if it does so at an end, which would be priced again."""
+        """Where the line crosses zero; the middle if that is an end, which would be evaluated again."""
         place = self.left + self.width * self.left_error / (self.left_error - self.right_error)
         return place if self.left < place < self.right else self.middle
 
     def narrowed(self, place: float, error: float) -> _Line:
-        """The line after a new point; an end that stays twice is lowered, or it would stay for ever."""
+        """The line after a new point; the error of an end that stays twice is lowered, or it would stay forever."""
         if error > 0:
             lowered = _lowered(error, self.left_error) if self.moved == "left" else 1.0
             return _Line(place, error, self.right, self.right_error * lowered, "left")
@@ -316,21 +315,21 @@ def _dual(place: float, unit: float) -> float:
 
 @dataclass(frozen=True)
 class Secant:
-    """Price the slope of the chord between the two ends; when no plan lies above the chord, mix its ends.
+    """Discrete secant: evaluate the slope of the chord between the two ends; if no plan lies above it, mix its ends.
 
     Plans without entropy are corners of a concave envelope of (cost, reward). The plan at the chord's slope
     is the corner furthest above the chord, so each pass finds a new corner or proves that the chord is an
-    edge, and the mixture of its ends is then the exact optimum of the linear program. A price that does not
-    plan for all it counts (entropy, a bandit, an off-policy estimate) has plans off the envelope: `Newton`
-    and `Bisection` then find where the cost meets the budget.
+    edge, and the mixture of its ends is then the exact optimum of the linear program. Price functions that do
+    not maximise exactly the Lagrangian (entropy, a bandit, an off-policy estimate) have plans off the envelope:
+    `Newton` and `Bisection` then find where the cost meets the budget.
     """
 
     precision: float = 1e-12
     """A plan counts as above the chord when it gains more than this share of the chord's own Lagrangian."""
     companions: int = 1
-    """Further duals (up to 7) priced in the same pass, around where interpolation expects the budget."""
+    """Further duals (up to 7) evaluated in the same pass, around where interpolation expects the budget."""
     max_steps: int = 100
-    """Passes at most."""
+    """Most passes."""
 
     def search(self, price: RecordedPrice, bracket: Bracket, scale: float) -> SearchEnd:
         """Narrow a bracket to an edge of the envelope; `scale` is not needed, the result is exact."""
@@ -338,7 +337,7 @@ class Secant:
         for _ in range(self.max_steps):
             slope = bracket.chord
             if not bracket.low.dual <= slope <= bracket.high.dual:
-                # Only noise brings the chord outside of its own duals; halving goes on regardless.
+                # Only noise brings the slope outside the bracket's duals; then halve it.
                 slope = _between(bracket, 0.5)
             points = price.points([slope, *_companions(bracket, slope, self.companions)])
             if slope == bracket.chord and not self._above(points[0], bracket):
@@ -356,13 +355,13 @@ class Secant:
 
 
 def _companions(bracket: Bracket, slope: float, count: int) -> list[float]:
-    """Duals around the one where a straight line through the costs meets the budget.
+    """Duals around the one where linear interpolation of the costs meets the budget.
 
-    Their distances from it fall by powers of eight: when the line is good, the next bracket is that much
-    narrower; when it is not, the chord's slope still halves the bracket.
+    Their distances from it are powers of 1/8 of the bracket: if the interpolation is good, the next bracket is
+    that much narrower; if not, the chord's slope still narrows it.
     """
     if count == 0 or not np.isfinite(bracket.high.dual):
-        # Without an upper dual there is no line yet: spread out around the only price known.
+        # Without a finite upper dual nothing can be interpolated: spread out around the slope.
         return [slope * 2.0 ** (position - count // 2) * 1.5 for position in range(count)]
     centre = 1 - bracket.low_share
     offsets = [0.0] + [sign * 8.0**-power for power in (2, 1, 3) for sign in (1.0, -1.0)]
@@ -371,6 +370,6 @@ def _companions(bracket: Bracket, slope: float, count: int) -> list[float]:
 
 
 def _between(bracket: Bracket, place: float) -> float:
-    """The dual at a place of the bracket from 0 (low) to 1 (high)."""
+    """The dual at a place in the bracket from 0 (low) to 1 (high); beyond the low one if the high one is infinite."""
     low, high = bracket.low.dual, bracket.high.dual
     return low + place * (high - low) if np.isfinite(high) else max(1.0, 2 * low)

@@ -1,1 +1,1 @@
-"""Finite decision problems, small enough to write out, and their exact solutions."""
+"""Finite constrained MDPs, small enough to write out as tables, and their exact solutions."""

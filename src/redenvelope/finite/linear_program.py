@@ -1,4 +1,4 @@
-"""The exact optimum of a finite problem under budgets: a linear program over occupancy measures."""
+"""The exact optimum of a finite problem under budgets: a linear program over occupancy measures (`linear_program`)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from redenvelope.wording import counted
 
 LinearProgramStatus = Literal["converged", "budget_slack", "budget_infeasible"]
 
-# The solver's optimum and exact backward induction agree this closely; below it, two values are equal.
+# The solver's optimum and exact backward induction agree to this tolerance; closer values count as equal.
 _RELATIVE_TOLERANCE = 1e-9
-# A state with less mass than this is decided by the price alone: its share is the solver's rounding.
+# Flows through a state with less mass are rounding: there the optimal policy at the duals decides.
 _REACHED_MASS = 1e-9
 
 
@@ -28,12 +28,12 @@ class LinearProgramSolution:
 
     status: LinearProgramStatus
     """budget_slack: more of any budget would buy nothing. budget_infeasible: no policy is within all budgets; this one
-    has the least total excess, each as a share of its budget, and among those the greatest reward."""
+    has the smallest total excess, each as a share of its budget, and among such policies the greatest reward."""
     value: Value
     """Mean reward and costs per user of `policy`, evaluated exactly."""
     duals: FloatArray
-    """Reward that one more unit of each budget buys, [budgets]: 0 where it is slack. When infeasible, infinite for
-    the budgets that cannot be met together and 0 for the others."""
+    """Shadow price of each budget, [budgets]: 0 if it is slack. If infeasible, infinity for the budgets that cannot be
+    met together and 0 for the others."""
     policy: FloatArray
     """Probability of each action, [steps, states, actions]."""
     occupancy: FloatArray
@@ -56,7 +56,7 @@ class LinearProgramSolution:
 
     @property
     def dual(self) -> float:
-        """Reward that one more unit of the first budget buys."""
+        """Shadow price of the first budget."""
         return float(self.duals[0])
 
 
@@ -80,22 +80,22 @@ def linear_program(
     if found is None:
         return _least_excess(problem, program, limits)
     solution = _solution(problem, "converged", found.duals, _policy(problem, found.flows, found.duals))
-    # Several policies may earn the greatest reward, and the solver may have found one that fits.
+    # Several policies may earn the greatest reward, and the solver may have found one within the budgets.
     if solution.reward >= greatest.reward - _RELATIVE_TOLERANCE * max(1.0, abs(greatest.reward)):
         return _solution(problem, "budget_slack", free, solution.policy)
     return solution
 
 
 def least_costs(problem: FiniteProblem) -> FloatArray:
-    """The least mean cost any policy can have for each budget alone, [budgets]: planned over all steps, not greedy."""
+    """The smallest mean cost of any policy, for each budget alone, [budgets]: planned over all steps, not greedy."""
     alone = np.where(np.eye(problem.budgets, dtype=bool), np.inf, 0.0)
     return np.diagonal(exact_price(problem)(alone)[1:]).copy()
 
 
 def _least_excess(problem: FiniteProblem, program: FlowProgram, limits: FloatArray) -> LinearProgramSolution:
-    """The solution where the solver found no policy within the budgets [budgets]: how far from them it has to be."""
+    """The solution if the solver found no policy within the budgets [budgets]: the smallest possible excess."""
     excess = program.least_excess(limits)
-    # Of the policies with these excesses the one that earns the most; the first one found if rounding hides them.
+    # The policy with these excesses that earns the most; the one already found if rounding hides it.
     found = program.greatest_reward(limits + excess.amounts)
     if excess.total <= _RELATIVE_TOLERANCE:
         if found is None:
@@ -107,8 +107,8 @@ def _least_excess(problem: FiniteProblem, program: FlowProgram, limits: FloatArr
 
 
 def _policy(problem: FiniteProblem, flows: FloatArray, duals: FloatArray) -> FloatArray:
-    """Probabilities of flows, both [steps, states, actions]."""
-    # The solver leaves states without users undecided; there the policy of the price is as good as any.
+    """The action probabilities of flows, [steps, states, actions] each."""
+    # Flows do not determine the policy in states without users: there any policy will do, such as that of the duals.
     fallback = finite_policy(problem, duals).table
     mass = flows.sum(axis=2, keepdims=True)
     return np.where(mass > _REACHED_MASS, flows / np.maximum(mass, _REACHED_MASS), fallback)
@@ -136,12 +136,12 @@ LinearProgramMethod = Literal["highs-ipm", "highs-ds", "highs"]
 
 # HiGHS accepts nothing finer; its default of 1e-7 would show in the eighth digit of the reward.
 _FEASIBILITY_TOLERANCE = 1e-10
-# A dual of the excess smaller than this share of its greatest possible value is the solver's rounding.
+# A dual of the excess below this share of its largest possible value is the solver's rounding.
 _BINDING_SHARE = 1e-7
 
 
 class OptimalFlows(NamedTuple):
-    """The best flows within budgets."""
+    """The flows (occupancy measures) of greatest reward within budgets."""
 
     flows: FloatArray
     """Share of users at each step in each state with each action, [steps, states, actions]."""
@@ -150,7 +150,7 @@ class OptimalFlows(NamedTuple):
 
 
 class LeastExcess(NamedTuple):
-    """The flows closest to budgets that cannot all be met."""
+    """The flows with the smallest total excess over budgets that cannot all be met."""
 
     flows: FloatArray
     """[steps, states, actions]."""
@@ -170,7 +170,7 @@ class FlowProgram:
     method: LinearProgramMethod
 
     def greatest_reward(self, budgets: FloatArray) -> OptimalFlows | None:
-        """The flows of greatest reward with costs of at most `budgets` [budgets]; None where there are none."""
+        """The flows of greatest reward with costs of at most `budgets` [budgets]; None if HiGHS finds none."""
         limited = np.isfinite(budgets)
         result = self._solve(-self._outcomes[0], self._outcomes[1:][limited], budgets[limited], self._balance)
         if result.x is None:
@@ -180,12 +180,12 @@ class FlowProgram:
         return OptimalFlows(self._flows(result.x), duals)
 
     def least_excess(self, budgets: FloatArray) -> LeastExcess:
-        """The flows with the least total of excesses over `budgets` [budgets], each as a share of its budget."""
+        """The flows with the smallest total excess over `budgets` [budgets], each as a share of its budget."""
         from scipy import sparse
 
         limited = np.flatnonzero(np.isfinite(budgets))
         costs = self._outcomes[1:][limited]
-        # A budget of zero has no shares: its unit is the largest possible cost per user.
+        # A budget of zero has no shares, so its unit is the largest possible cost per user.
         most = np.abs(self.problem.costs).max(axis=(1, 2)) * self.problem.steps
         units = np.where(budgets == 0, np.where(most > 0, most, 1.0), np.abs(budgets))[limited]
         objective = np.concatenate([np.zeros(costs.shape[1]), 1 / units])
@@ -201,7 +201,7 @@ class FlowProgram:
         return LeastExcess(self._flows(result.x[: -len(limited)]), amounts, total, binding)
 
     def _solve(self, objective: FloatArray, rows: FloatArray, limits: FloatArray, balance: Any) -> Any:
-        """Minimize an objective [variables] with rows [budgets, variables] of at most the limits."""
+        """Minimise an objective [variables] subject to rows [budgets, variables] at most `limits` and the balance."""
         from scipy.optimize import linprog  # costs more to import than the rest of the package
 
         arriving = np.zeros((self.problem.steps, self.problem.states))
@@ -222,7 +222,7 @@ class FlowProgram:
 
     @cached_property
     def _pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """State and action of each pair that is allowed, both [pairs]."""
+        """State and action of each allowed pair, [pairs] each."""
         state, action = np.nonzero(self.problem.allowed)
         return state, action
 
@@ -234,7 +234,7 @@ class FlowProgram:
 
     @cached_property
     def _balance(self) -> Any:
-        """Users who leave a state at a step minus users who came to it, sparse [steps·states, steps·pairs]."""
+        """Flow out of each state and step minus flow into it, sparse [steps·states, steps·pairs]."""
         from scipy import sparse
 
         problem, (state, action) = self.problem, self._pairs
@@ -245,7 +245,7 @@ class FlowProgram:
         return (sparse.kron(sparse.eye_array(problem.steps), leaving) - sparse.kron(earlier, coming)).tocsr()
 
     def _flows(self, variables: FloatArray) -> FloatArray:
-        """[steps·pairs] -> [steps, states, actions]."""
+        """The program's variables as flows: [steps·pairs] -> [steps, states, actions]."""
         problem, (state, action) = self.problem, self._pairs
         flows = np.zeros((problem.steps, problem.states, problem.actions))
         flows[:, state, action] = np.maximum(variables, 0).reshape(problem.steps, -1)

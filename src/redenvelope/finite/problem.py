@@ -1,4 +1,5 @@
-"""A finite decision problem written out as arrays: its exact evaluation, and backward induction at many prices."""
+"""A finite constrained MDP as arrays (`FiniteProblem`): exact evaluation of policies, and backward induction at many
+prices at once, with or without entropy. Tests and simulated campaigns take their truth from here."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from redenvelope.arrays import BoolArray, FloatArray
 from redenvelope.errors import ProblemError, UsageError
 from redenvelope.prices import checked_prices, outcome_weights
 
-# A constrained Markov decision process with finitely many states, and the exact value of any policy.
+# The problem, and the exact value of any policy.
 
 
 # Rows of a transition matrix are sums of a few hundred float64 numbers.
@@ -25,15 +26,14 @@ _PROBABILITY_TOLERANCE = 1e-9
 class FiniteProblem:
     """A constrained Markov decision process over `steps` steps, with one budget or several.
 
-    A row of `transitions` may sum to less than one: the rest of the users leave the campaign there,
+    A row of `transitions` may sum to less than one: the remaining users leave the campaign there,
     and neither cost nor earn anything afterwards.
     """
 
     rewards: FloatArray
     """Mean reward, [states, actions]."""
     costs: FloatArray
-    """Mean cost that counts against each budget, [budgets, states, actions]; one table [states, actions] is of one
-    budget."""
+    """Mean cost that counts against each budget, [budgets, states, actions]; or [states, actions] for one budget."""
     transitions: FloatArray
     """Probability of the next state, [states, actions, states]."""
     initial: FloatArray
@@ -66,7 +66,7 @@ class FiniteProblem:
 
     @property
     def budgets(self) -> int:
-        """Number of budgets: tables of costs."""
+        """Number of budgets, each with a table of costs."""
         return int(self.costs.shape[0])
 
     @cached_property
@@ -76,7 +76,7 @@ class FiniteProblem:
 
     @cached_property
     def allowed(self) -> NDArray[np.bool_]:
-        """Which actions a state allows, [states, actions], written out."""
+        """Which actions a state allows, [states, actions]; all true if `eligible` is None."""
         return np.ones((self.states, self.actions), dtype=bool) if self.eligible is None else self.eligible
 
     def _check_shapes(self) -> None:
@@ -144,7 +144,7 @@ def evaluate(problem: FiniteProblem, policy: FloatArray) -> Value:
 
 
 def occupancy(problem: FiniteProblem, policy: FloatArray) -> FloatArray:
-    """Share of users that meet a state at a step and get an action there, [steps, states, actions].
+    """Occupancy measure: the share of users in each state at each step with each action, [steps, states, actions].
 
     `policy` is a table [steps, states, actions], or [states, actions] for every step.
     """
@@ -159,7 +159,7 @@ def occupancy(problem: FiniteProblem, policy: FloatArray) -> FloatArray:
 
 
 def _checked(problem: FiniteProblem, policy: FloatArray) -> FloatArray:
-    """The policy as float64 [steps, states, actions] with rows that sum to one exactly."""
+    """The policy as a valid table, float64 [steps, states, actions], with rows normalised."""
     shape = (problem.steps, problem.states, problem.actions)
     table = np.asarray(policy, dtype=np.float64)
     if table.shape not in (shape, shape[1:]):
@@ -180,7 +180,7 @@ def _checked(problem: FiniteProblem, policy: FloatArray) -> FloatArray:
 # product.
 
 
-# Numbers in one block of action values: larger blocks fall out of the cache and run no faster.
+# Numbers in one block of action values: larger blocks would not stay in the cache.
 _BLOCK_NUMBERS = 2**21
 
 
@@ -206,8 +206,8 @@ class ExactPlans:
     prices: FloatArray
     """[prices, budgets]."""
     action_values: FloatArray
-    """Penalised reward (and entropy bonus) to go, [prices, steps, states, actions]; −inf if not allowed. Where a price
-    is infinite, the reward alone."""
+    """Penalised reward (and entropy bonus) to go, [prices, steps, states, actions]; −inf if not allowed. At an infinite
+    price, the reward of the actions of least cost and −inf for the others."""
     probabilities: FloatArray
     """[prices, steps, states, actions]."""
     outcomes: FloatArray
@@ -223,10 +223,10 @@ def backward_induction(
 ) -> ExactPlans:
     """Plan at every row of prices [prices, budgets] and return all tables; `exact_price` returns only the outcomes.
 
-    With one budget, prices may be a plain list. An infinite price plans on that cost alone, then on the costs in the
-    order of budgets, then on reward. Without entropy, ties (up to rounding) are broken by the lowest costs to go in
-    the order of budgets, then by the greatest reward, then by the first action. With `lookahead` the policy plans only
-    that many steps ahead, again at every step; 1 is the bandit. Its outcomes are still those of all steps.
+    With one budget, prices may be a plain list. An infinite price minimises that cost, then the costs in the order of
+    budgets, then maximises reward. Without entropy, ties (up to rounding) are broken by the lowest costs to go in the
+    order of budgets, then by the greatest reward, then by the first action. With `lookahead` the policy plans only that
+    many steps ahead, again at every step; 1 is the bandit. Its outcomes are still those of all steps.
     """
     table = checked_prices(prices, problem.budgets)
     stages = list(_stages(problem, table, temperature, lookahead))[::-1]
@@ -248,7 +248,7 @@ def finite_policy(
 def exact_price(
     problem: FiniteProblem, temperature: float = 0.0, lookahead: int | None = None
 ) -> Callable[[FloatArray], FloatArray]:
-    """The function from prices [prices, budgets] to the outcomes [outcomes, prices] of the plan at each row."""
+    """The price function of the exact plans: prices [prices, budgets] -> outcomes [outcomes, prices]."""
     outcomes, expect = 1 + problem.budgets, expectation(problem)
     block = max(1, _BLOCK_NUMBERS // (problem.states * problem.actions))
 
@@ -266,7 +266,7 @@ def exact_price(
 
 
 class _Choices(NamedTuple):
-    """One action for each state: [prices, states]."""
+    """A deterministic decision: one action for each state, [prices, states]."""
 
     choices: NDArray[np.intp]
 
@@ -285,7 +285,7 @@ class _Choices(NamedTuple):
 
 
 class _Shares(NamedTuple):
-    """A probability for each action: [prices, states, actions]."""
+    """A random decision: a probability for each action, [prices, states, actions]."""
 
     shares: FloatArray
 
@@ -304,13 +304,13 @@ class _Shares(NamedTuple):
 
 
 class _Stage(NamedTuple):
-    """One step of the recursion."""
+    """One step of backward induction."""
 
     action_values: FloatArray
     """[prices, states, actions]."""
     decision: _Choices | _Shares
     to_go: FloatArray
-    """Outcomes to go, and the entropy bonus if there is entropy: [outcomes (and one), prices, states]."""
+    """Outcomes to go and, with entropy, its bonus: [outcomes (+ 1), prices, states]."""
 
 
 def _stages(
@@ -320,7 +320,7 @@ def _stages(
     lookahead: int | None,
     expect: Expectation | None = None,
 ) -> Iterator[_Stage]:
-    """The stages of the recursion, from the last step to the first."""
+    """The stages of backward induction, from the last step to the first."""
     if not (np.isfinite(temperature) and temperature >= 0):
         raise UsageError(f"temperature must be zero or a positive number, not {temperature}")
     if lookahead is not None and lookahead < 1:
@@ -334,7 +334,7 @@ def _stages(
     for depth in range(1, problem.steps + 1):
         ahead = outcomes[:, None] + (expect(to_go) if depth > 1 else 0.0)
         ahead = np.broadcast_to(ahead, (*to_go.shape, problem.actions))
-        # Beyond the lookahead the policy stays as planned; only its outcomes accumulate.
+        # With more steps left than the lookahead, the same decision is used again; only its outcomes accumulate.
         if lookahead is None or depth <= lookahead:
             scores = ranking.scores(ahead)
             decision: _Choices | _Shares = (
@@ -352,30 +352,30 @@ def _soft(scores: FloatArray, temperature: float) -> _Shares:
     return _Shares(weights / weights.sum(axis=-1, keepdims=True))
 
 
-# Two action values this many roundings apart count as equal: the same sum in another order.
+# Action values at most this many roundings apart count as equal: they may be the same sum in another order.
 _TIE_ROUNDINGS = 16.0
 
 
 class Ranking(NamedTuple):
     """The order of actions at some prices: by value, then by the costs in the order of budgets, then by reward.
 
-    A row with an infinite price looks at those costs alone, then at all costs in the order of budgets; what is left
-    is ranked by reward, with entropy too, as it is in the limit of ever higher prices.
+    A row with an infinite price keeps the actions that are least in those costs, then in all costs in the order of
+    budgets; these are ranked by reward, even with entropy, as in the limit of ever higher prices.
     """
 
     weights: FloatArray
-    """What each cost counts in a score, [budgets, prices, 1, 1]; 0 where a price is infinite."""
+    """Weight of each cost in a score, [budgets, prices, 1, 1]; 0 for rows with an infinite price."""
     alone: NDArray[np.intp]
     """The rows with an infinite price, [rows]."""
     alone_weights: FloatArray
-    """What each cost counts there, [budgets, rows, 1, 1]: 1 where the price is infinite."""
+    """Weight of each cost in these rows, [budgets, rows, 1, 1]: 1 if its price is infinite, else 0."""
     allowed: BoolArray | None
     """[states, actions]; None allows all."""
     roundings: FloatArray
-    """How far apart equal outcomes to go may come out, [outcomes]."""
+    """Largest rounding difference between equal outcomes to go, [outcomes]."""
     score_rounding: FloatArray
-    """How far apart equal scores may come out, [prices, 1, 1]; grows with the price, so that an action which lost a tie
-    against a cheaper one does not win it back at a higher price."""
+    """Largest rounding difference between equal scores, [prices, 1, 1]; it grows with the price, so that an action that
+    lost a tie against a cheaper one does not win it back at a higher price."""
 
     @classmethod
     def at(cls, problem: FiniteProblem, prices: FloatArray) -> Ranking:
@@ -395,10 +395,10 @@ class Ranking(NamedTuple):
         )
 
     def scores(self, to_go: FloatArray) -> FloatArray:
-        """Penalised reward of outcomes to go [outcomes or more, prices, states, actions], [prices, states, actions].
+        """Penalised reward of outcomes to go [outcomes (+ 1), prices, states, actions], [prices, states, actions].
 
-        What comes after the outcomes is added as it is. −inf is an action that is not allowed, or that an infinite
-        price finds too dear.
+        An entropy bonus after the outcomes is added. Actions that are not allowed, or that an infinite price rules out,
+        get −inf.
         """
         outcomes = len(self.roundings)
         scores = np.asarray(to_go[0] + self.weights[0] * to_go[1])
@@ -414,7 +414,7 @@ class Ranking(NamedTuple):
         return scores
 
     def choices(self, scores: FloatArray, to_go: FloatArray) -> NDArray[np.intp]:
-        """The best action by scores [prices, states, actions], ties decided by the outcomes to go, [prices, states]."""
+        """The best action by scores [prices, states, actions], with ties broken by outcomes to go: [prices, states]."""
         ties = scores >= scores.max(axis=-1, keepdims=True) - self.score_rounding
         choices = ties.argmax(axis=-1)
         # Ties are rare: only their rows are examined again.
@@ -424,7 +424,7 @@ class Ranking(NamedTuple):
         return np.asarray(choices)
 
     def _cheapest(self, to_go: FloatArray) -> BoolArray:
-        """What an infinite price leaves: [outcomes, rows, states, actions] -> [rows, states, actions]."""
+        """The actions that an infinite price keeps: [outcomes, rows, states, actions] -> [rows, states, actions]."""
         dear = np.asarray((self.alone_weights * to_go[1 : len(self.roundings)]).sum(axis=0))
         rounding = (self.roundings[1:, None, None, None] * self.alone_weights).sum(axis=0)
         every = np.ones(dear.shape, dtype=bool) if self.allowed is None else np.broadcast_to(self.allowed, dear.shape)
@@ -437,14 +437,14 @@ class Ranking(NamedTuple):
         return np.asarray(np.where(candidates, to_go[1], np.inf).argmin(axis=-1))
 
     def _least_costs(self, candidates: BoolArray, to_go: FloatArray) -> BoolArray:
-        """The candidates [..., actions] with the least costs, budget after budget."""
+        """The candidates [..., actions] with the lowest costs, budget after budget."""
         for cost, rounding in zip(to_go[1 : len(self.roundings)], self.roundings[1:], strict=True):
             candidates = _least(cost, candidates, rounding)
         return candidates
 
 
 def _least(values: FloatArray, candidates: BoolArray, rounding: FloatArray) -> BoolArray:
-    """The candidates with the least value, up to rounding, [..., actions]."""
+    """The candidates with the smallest value, up to rounding, [..., actions]."""
     of_candidates = np.where(candidates, values, np.inf)
     return np.asarray(of_candidates <= of_candidates.min(axis=-1, keepdims=True) + rounding)
 
@@ -454,7 +454,7 @@ Expectation = Callable[[FloatArray], FloatArray]
 
 # Below this share of nonzero transitions a sparse product reads less memory than a dense one.
 _SPARSE_SHARE = 0.1
-# Multiplications up to which the matrix library skips its copying, and the fewest pairs worth a call.
+# Multiplications up to which the matrix library does not copy its arguments, and the fewest pairs worth a call.
 _SMALL_PRODUCT = 900_000
 _FEWEST_PAIRS = 40
 
@@ -464,7 +464,7 @@ def expectation(problem: FiniteProblem) -> Expectation:
     matrix = problem.transitions.reshape(-1, problem.states)
     shape = (problem.states, problem.actions)
     multiply: Expectation
-    # A sample of rows suffices: the choice affects speed, not results.
+    # A sample of rows is enough, because the choice only matters for speed.
     if np.count_nonzero(matrix[::16]) > _SPARSE_SHARE * matrix[::16].size:
         multiply = partial(_dense_product, matrix)
     else:
@@ -479,8 +479,8 @@ def expectation(problem: FiniteProblem) -> Expectation:
 def _dense_product(matrix: FloatArray, values: FloatArray) -> FloatArray:
     """`values @ matrix.T`, [few, states] @ [states, pairs].
 
-    In small blocks the library multiplies in place; in one piece it first copies the matrix, which for few
-    rows of values takes longer than the product.
+    In small blocks the library multiplies in place; at once it would first copy the matrix, which for few rows of
+    values takes longer than the product.
     """
     pairs = _SMALL_PRODUCT // values.size
     if pairs < _FEWEST_PAIRS:
@@ -493,7 +493,7 @@ def _dense_product(matrix: FloatArray, values: FloatArray) -> FloatArray:
 
 
 def _sparse(matrix: FloatArray) -> Any:
-    """The nonzero numbers of a matrix; scipy's own conversion passes over it several times."""
+    """A matrix in sparse form; scipy's own conversion passes over it several times."""
     from scipy import sparse  # costs more to import than the rest of the package
 
     places = np.flatnonzero(matrix)

@@ -1,1 +1,1 @@
-"""Soft Q-learning from the log without a model, for one price or for all prices at once; training only."""
+"""Training of values: values to go inside the learned model, and soft Q-learning from the log without a model."""

@@ -1,4 +1,8 @@
-"""Fitted iterations from the last step to the first, with their folds of users, immediate outcomes and settings."""
+"""Fitted Q-iteration for a finite campaign, from the last step to the first: training code of `learning/soft_q.py`.
+
+`learn_immediate` learns what does not depend on the price (outcomes of a step, behaviour policy), `fit_backward` the
+values to go of each step from those of the next. `UserFolds` are the folds, `LearningSettings` the settings.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +53,7 @@ from redenvelope.wording import counted
 
 
 Targets = Callable[[ValueNetwork | None, NDArray[np.int64]], NDArray[np.float32]]
-"""(networks of the next step, rows of a step) -> targets of their values to go, [rows, heads, components].
+"""(networks of the next step, rows of a step) -> targets of the rows' values to go, [rows, heads, components].
 
 The networks have a leading axis [folds]; they are None where the next step is the last.
 """
@@ -60,7 +64,7 @@ _DIVERGED_LOSS = 20.0
 
 @dataclass(frozen=True, eq=False)
 class Futures:
-    """The networks of all steps but the last, and the course of their training."""
+    """The networks of all steps but the last, and how their training went."""
 
     networks: ValueNetwork | None
     """Every array with leading axes [steps - 1, folds]; None in a campaign of one step."""
@@ -140,7 +144,7 @@ def _squared_error(network: ValueNetwork, rows: FoldedRows) -> jax.Array:
 
 
 def _require_sane(training: Training, stage: int) -> None:
-    """Raise ModelError where the held-out Bellman error diverged."""
+    """Raise ModelError if the held-out Bellman error diverged."""
     last = np.asarray(training.held_out["future"][-1])
     if np.isfinite(last).all() and (last < _DIVERGED_LOSS).all():
         return
@@ -155,10 +159,10 @@ _LEAST_VARIANCE = 1e-6  # share of all variance below which a curve is only roun
 
 
 class Aim(NamedTuple):
-    """Networks and targets in the same centre, scale and curves."""
+    """Networks and targets expressed in the same centre, scale and curves."""
 
     networks: ValueNetwork
-    """With about the same predictions as before."""
+    """Networks with about the same predictions as before."""
     target: NDArray[np.float32]
     """Coefficient of every curve, [rows, curves]."""
     lost: float
@@ -203,7 +207,7 @@ def _set(
 
 
 def _turned(networks: ValueNetwork, turn: NDArray[np.float64]) -> ValueNetwork:
-    """The networks in other curves: old coefficients times `turn` [curves, curves] are the new ones."""
+    """The networks in a new basis of curves: new coefficients are the old ones times `turn` [curves, curves]."""
     curves = len(turn)
 
     def outputs(array: Any) -> Any:
@@ -221,7 +225,7 @@ def _turned(networks: ValueNetwork, turn: NDArray[np.float64]) -> ValueNetwork:
     return turned
 
 
-# Learn what does not depend on the price: the outcomes of a step, and the behaviour policy.
+# What does not depend on the price: the outcomes of a step, and the behaviour policy.
 
 
 def learn_immediate(examples: Examples, folds: UserFolds, settings: LearningSettings, seed: int) -> Immediate:
@@ -309,7 +313,7 @@ def _structure(
     return allowed_structures(falls(labels[used], action[used], propensity[used], actions), STRUCTURES)[0]
 
 
-# What each network of learning without a model is trained on: users in folds, rows by step; and its settings.
+# Training data (users in folds, rows by step) and settings.
 
 
 _HELD_OUT = -1
@@ -343,11 +347,11 @@ class UserFolds:
     steps: int
     """Steps of the campaign."""
     held_out_rows: int
-    """Most held-out rows of a split."""
+    """Most held-out rows per split."""
 
     def unseen_weights(self, rows: IntArray) -> NDArray[np.float32]:
-        """Weights of the estimates by all folds but one, [rows, folds]: only those without the user's own fold, or
-        all equally for a held-out user."""
+        """Weights [rows, folds] of the estimates that leave one fold out: 1 for the one that leaves out the user's own
+        fold, or equal weights for a held-out user."""
         own = self.fold[rows][:, None] == np.arange(self.count)
         return np.where(own.any(axis=1, keepdims=True), own, 1.0 / self.count).astype(np.float32)
 
@@ -374,7 +378,7 @@ def new_folds(examples: Examples, settings: LearningSettings, seed: int) -> User
     count, share = settings.folds, settings.held_out_share
     dealt = fold(examples.keys, count, "learning fold", seed).astype(np.int8)
     places = fraction(examples.keys, "learning held out", seed)
-    # In very small logs possibly nobody is held out: then the user with the smallest hash is.
+    # In a very small log the share may hold out nobody: then the user with the smallest hash is held out.
     dealt[places <= max(share, places.min(initial=1.0))] = _HELD_OUT
     if not 0 < share < 1 or examples.users < count + 1 or (dealt == _HELD_OUT).all():
         raise ModelError(

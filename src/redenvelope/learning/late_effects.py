@@ -127,7 +127,7 @@ class LateEffects:
 
     def _confirmed(self, rows: IntArray, met: Float32Array) -> Callable[[IntArray], Float32Array] | None:
         """The part of residuals [rows, lags, heads, components] that the actions of `rows` explain, as a function of
-        rows; None where they explain nothing."""
+        rows; None if they explain nothing."""
         lags, heads, components = met.shape[1:]
         described = _Described.by(self.examples, self.responses, rows)
         kinds = np.swapaxes(met, 2, 3).reshape(len(rows), lags * components, heads)
@@ -149,7 +149,7 @@ class _Described:
     responses: NDArray[np.float32]
     expected: _Standard
     state: _Standard | None
-    """None where there would be too many columns."""
+    """None if there would be too many columns."""
 
     @classmethod
     def by(cls, examples: Examples, responses: NDArray[np.float32], rows: IntArray) -> _Described:
@@ -177,7 +177,7 @@ class _Described:
 
 
 class _Standard(NamedTuple):
-    """Standardised columns, without those that never vary."""
+    """Standardisation of columns; those that never vary are dropped."""
 
     centre: NDArray[np.float32]
     spread: NDArray[np.float32]
@@ -185,7 +185,7 @@ class _Standard(NamedTuple):
 
     @classmethod
     def of(cls, columns: NDArray[np.float32]) -> _Standard:
-        """Of columns [rows, any]."""
+        """Mean and standard deviation of columns [rows, any]."""
         spread = columns.std(axis=0)
         return cls(columns.mean(axis=0), spread, spread > 1e-6)
 
@@ -195,7 +195,7 @@ class _Standard(NamedTuple):
 
 
 _ERRORS = 3.0
-"""Standard errors by which the squared error must fall; by chance that happens about once in some hundred."""
+"""Standard errors by which the squared error must fall; by chance this happens about once in several hundred cases."""
 _PENALTIES = (np.inf, 0.3)
 """Ridge penalties of the columns after the leading ones, in units of their variance; infinity excludes them."""
 _LEAST_PENALTY = 1e-3
@@ -204,7 +204,7 @@ _LEAST_ROWS = 20
 
 
 class Credible(NamedTuple):
-    """A regression of several kinds, with those set to zero that held-out users do not confirm."""
+    """Regressions of several kinds of residuals (lag and component); those not confirmed on held-out users are zero."""
 
     confirmed: NDArray[np.bool_]
     """Which kinds depend on the columns, [kinds]."""
@@ -212,7 +212,7 @@ class Credible(NamedTuple):
     """For rows of each half, learned from the other, [2, width, kinds, series]; zero where not confirmed."""
 
     def means(self, columns: NDArray[np.float32], half: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Of rows with columns [n, width] in halves [n], [n, kinds, series]."""
+        """Predicted means [n, kinds, series] of rows with columns [n, width] in halves [n]."""
         shape = self.coefficients.shape[2:]
         found = np.empty((len(columns), int(np.prod(shape))), np.float32)
         for part in (0, 1):
@@ -225,8 +225,9 @@ def credible_means(
 ) -> Credible:
     """Regression of values [n, kinds, series] on columns [n, width], cross-fitted over two halves, [n] of 0 and 1.
 
-    The first `leading` columns are not penalised, the others as far as it helps. A kind is confirmed if the regression
-    has a lower squared error than a constant on the other half: all series of a kind together, each standardised.
+    The first `leading` columns are hardly penalised, the others by the best of `_PENALTIES`. A kind is confirmed if the
+    regression's squared error on the other half is clearly lower (`_ERRORS`) than that of a constant: all series of a
+    kind together, each standardised.
     """
     rows, kinds, series = values.shape
     coefficients = np.zeros((2, columns.shape[1], kinds, series), np.float32)
@@ -254,7 +255,7 @@ def _coefficients(
     half: NDArray[np.int64],
     penalties: tuple[float, ...],
 ) -> list[FloatArray]:
-    """Coefficients for each half from the other, at every penalty, [2, width, numbers], of values [n, numbers]."""
+    """Coefficients at each penalty, [2, width, numbers], of values [n, numbers]: each half's come from the other."""
     found = [np.zeros((2, columns.shape[1], standard.shape[1])) for _ in penalties]
     for part in (0, 1):
         other = columns[half != part].astype(np.float64)
@@ -269,7 +270,7 @@ def _coefficients(
 def _gains(
     columns: NDArray[np.float32], found: FloatArray, standard: NDArray[np.float32], half: NDArray[np.int64], kinds: int
 ) -> FloatArray:
-    """By how much each row's squared error falls against a constant, mean over the series of a kind, [n, kinds]."""
+    """How much lower each row's squared error is than a constant's, averaged over the series of a kind, [n, kinds]."""
     gains = np.empty((len(standard), kinds))
     for part in (0, 1):
         own = half == part

@@ -1,7 +1,7 @@
-"""Soft Q-learning from a log: values at one price, at several at once, or at all of them.
+"""Soft Q-learning from a log (the paper's Algorithm 2): values at one price, at several at once, or at all prices.
 
-A state's value is a double estimate: all folds but one choose the action and that one values it, which removes the
-upward bias of a maximum over noisy values.
+A state's value is a double estimate (double Q-learning): all folds but one choose the action and that one values it,
+which removes the upward bias of a maximum over noisy values. `SoftQ` prepares a log once and then learns at any prices.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SoftQ:
     eligible: NDArray[np.bool_]
     """[rows, actions]"""
     outcomes: NDArray[np.float32]
-    """Predictions of `immediate` in the logged states, [rows, folds, 2, actions], used at every price."""
+    """Predictions of `immediate` in the logged states, [rows, folds, 2, actions]; the same for all prices."""
     frequent: NDArray[np.bool_]
     """Actions that are frequent enough under the behaviour policy, [rows, actions]."""
     constraint: Constraint | None = None
@@ -74,8 +74,8 @@ class SoftQ:
         constraint: Constraint | None = None,
         explore: float = 0.0,
     ) -> SoftQ:
-        """Learn what does not depend on the price. `eligible` [rows, actions] are the eligible actions of each row, by
-        the `constraint` and otherwise."""
+        """Learn what does not depend on the price. `eligible` [rows, actions] marks each row's eligible actions, by the
+        `constraint` and for any other reason."""
         settings = settings or LearningSettings()
         if examples.budgets != 1:
             raise UsageError(
@@ -99,7 +99,7 @@ class SoftQ:
 
     @property
     def unit(self) -> float:
-        """The dual at which the mean reward equals the mean cost: the scale of duals."""
+        """The scale of prices: the price at which mean reward equals mean cost; 1 if either is zero."""
         reward, cost = np.abs(self.examples.outcomes).mean(axis=1)
         return float(reward / cost) if reward > 0 and cost > 0 else 1.0
 
@@ -110,7 +110,7 @@ class SoftQ:
         warm: LearnedValues | None = None,
         progress: StageProgress | None = None,
     ) -> LearnedValues:
-        """Learn the values at prices [prices, 1] at once: they share a network, and every row trains all of them.
+        """Learn the values at prices [prices, 1] together: they share a network, and every row trains all of them.
 
         `warm` are values at as many prices to start from, such as those of a neighbouring price.
         """
@@ -151,7 +151,7 @@ class SoftQ:
         )
 
     def learn_all(self, temperature: float = 0.0, progress: StageProgress | None = None) -> LearnedValues:
-        """Learn the values at all prices in one training; between the knots they are interpolated.
+        """Learn the values at all prices in one training run; between knots they are interpolated.
 
         Where many users switch at the same price, as in very small problems, the predicted cost between two knots may
         be wrong, because only one knot's policy has switched: learn again with knots near the price.
@@ -160,7 +160,7 @@ class SoftQ:
 
 
 def all_prices(unit: float, knots: int) -> NDArray[np.float64]:
-    """Duals from 0 to infinity, [knots], evenly spread on the scale of `scaled_dual`."""
+    """Prices from 0 to infinity, [knots], evenly spaced on the scale of `scaled_dual`."""
     if knots < 2:
         raise UsageError(f"all prices need at least 2 knots, not {knots}")
     return unscaled_dual(np.linspace(0.0, 1.0, knots), unit)
@@ -168,12 +168,12 @@ def all_prices(unit: float, knots: int) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, eq=False)
 class NextStates:
-    """Values of the logged states as next states, at every price."""
+    """Values of logged states in their role as next states, at every price."""
 
     examples: Examples
     folds: UserFolds
     outcomes: NDArray[np.float32]
-    """Immediate outcomes by every fold, [rows, folds, 2, actions]."""
+    """Immediate outcomes predicted by every fold, [rows, folds, 2, actions]."""
     allowed: NDArray[np.bool_]
     """[rows, actions]"""
     duals: NDArray[np.float64]
@@ -228,7 +228,7 @@ def _values(*given: jax.Array) -> jax.Array:
 
 @eqx.filter_jit
 def _ahead(*given: jax.Array) -> Ahead:
-    """The same, with values of the logged action [n]; for `unseen_weights` [n, folds] see UserFolds."""
+    """The same, with values and probabilities of the logged action [n]; `unseen_weights` [n, folds]: see UserFolds."""
     *shared, action, unseen_weights = given
     found = _double(*shared)
     taken = unseen_weights.T[:, :, None] * jax.nn.one_hot(action, found.chosen.shape[-1])

@@ -1,9 +1,9 @@
-"""Values to go, learned inside the learned model by backward induction, for all prices at once.
+"""Values to go, learned in the learned model by backward induction (fitted value iteration), for all prices at once.
 
 States of training users, and states that policies reach from them in the model, are backed up one step at a time from
-the end of the campaign: what follows a step is the value to go of its mean successor, by the network of one step less.
-Each network is a ridge regression, in closed form, on hidden units that all of them share; the units are trained once,
-on what a first pass with random units found.
+the end of the campaign: the outcomes of a step plus the value to go of its mean successor, by the network for one step
+fewer. Each network is a ridge regression in closed form on hidden units that all of them share; the units are trained
+once, on the values that a first pass with random units found. `ValueLearner` does it; the result is a `LeafValues`.
 """
 
 from __future__ import annotations
@@ -39,17 +39,18 @@ class ValueSettings:
     hidden: tuple[int, ...] = (64,)
     """Units of each hidden layer: one layer costs a decision little, and earned as much as two."""
     states: int = 1_500
-    """Logged states, and states reached in the model, of each number of steps left; fewer in long campaigns."""
+    """Logged states, and as many reached in the model, per number of steps left; fewer in long campaigns."""
     states_in_all: int = 15_000
-    """At most so many of each over all steps, but for `states_least` of each number of steps left."""
+    """Most logged states over all steps, unless that leaves fewer than `states_least` per number of steps left."""
     states_least: int = 300
     knots: tuple[int, ...] = (24, 6, 3, 3)
-    """Knots of each budget's prices, for one budget, two, three and four; with more, trees stand alone. As many points
-    as programs are compiled for (`planning/choice.py: SOME_PRICES`), or a little fewer."""
+    """Knots per budget of the price grid with one, two, three and four budgets; with more budgets there are no leaf
+    values. The grid has as many points as programs are compiled for (`planning/choice.py: SOME_PRICES`), or slightly
+    fewer."""
     first_knots: tuple[int, ...] = (8, 4, 3, 3)
     """The same while hidden units are trained and states are sampled."""
     penalty: float = 1e-5
-    """Of the ridge regression, in units of the columns' mean square."""
+    """Ridge penalty, in units of the columns' mean square."""
     training: TrainingSettings = field(
         default_factory=lambda: TrainingSettings(
             learning_rate=2e-2, weight_decay=0.03, batch_rows=256, steps=1_500, epochs_least=1, epochs_most=60
@@ -57,22 +58,22 @@ class ValueSettings:
     )
 
     def sampled(self, steps: int) -> int:
-        """Logged states of each number of steps left, in a campaign of `steps` steps."""
+        """Logged states per number of steps left, in a campaign of `steps` steps."""
         return min(self.states, max(self.states_least, self.states_in_all // steps))
 
 
 @dataclass(frozen=True, eq=False)
 class KnownStates:
-    """States of users, encoded, and what rules know of them."""
+    """Encoded states of users, with their eligibility states."""
 
     states: Float32Array
     """[rows, width]"""
     steps_left: IntArray
     """[rows]"""
     eligibility: EligibilityState | None = None
-    """None where nothing is ruled out."""
+    """None if nothing is ruled out."""
     means: Float32Array | None = None
-    """The mean states that these were drawn from, [rows, width]; None where they were logged."""
+    """The predicted mean states that these were drawn from, [rows, width]; None if they were logged."""
 
     def __len__(self) -> int:
         return len(self.states)
@@ -84,7 +85,7 @@ class KnownStates:
 
     @property
     def expected(self) -> Float32Array:
-        """The mean states, [rows, width]; logged states are their own."""
+        """The mean states, [rows, width]; the mean of a logged state is itself."""
         return self.states if self.means is None else self.means
 
     def joined(self, other: KnownStates) -> KnownStates:
@@ -98,45 +99,45 @@ class KnownStates:
 
 
 COLD = 1e-9
-"""A temperature so low that the best action is taken."""
+"""A temperature so low that practically always the best action is taken."""
 
 
 _GROWTH = 16.0
 _PASSES = 4
-"""How often, and by how much at most, the scale of prices is corrected."""
+"""The price scale is corrected in at most `_PASSES` passes, and grows by `_GROWTH` where it is far too small."""
 
 
 def can_learn(planner: TreePlanner, settings: ValueSettings) -> bool:
-    """Whether values to go can be learned for a planner: the campaign goes on after a step, with few enough budgets."""
+    """Whether values to go can be learned for a planner: more than one step, and not too many budgets."""
     return planner.steps > 1 and planner.budgets <= len(settings.knots)
 
 
 @dataclass(frozen=True, eq=False)
 class ValueLearner:
-    """States of every number of steps left but the most, and the untrained parts of networks for them."""
+    """Learns values to go for planners in one model: sampled states, trained hidden units and a price grid."""
 
     pools: dict[int, KnownStates]
-    """By steps left, from 1."""
+    """States by steps left, from 1."""
     trunk: WideDeep
     """Hidden units and embeddings."""
     grid: PriceGrid
     masked: bool
     settings: ValueSettings
     first: LeafValues | None = None
-    """Of the best policies almost without entropy, on a coarse grid: good enough to choose a temperature by."""
+    """Values of the best policies almost without entropy, on a coarse grid: enough for choosing a temperature."""
     trees: dict[Hashable, Any] = field(default_factory=dict)
-    """Of the states, grown once for all that is learned; see `TreePlanner`."""
+    """Cache of the states' trees; see `TreePlanner.trees`."""
 
     @classmethod
     def prepare(
         cls, planner: TreePlanner, logged: KnownStates, layout: StateLayout, settings: ValueSettings, seed: int
     ) -> ValueLearner:
-        """Sample states and train the hidden units, for planners in the model of this one with its rules.
+        """Sample states and train the hidden units, for planners with this planner's model and rules.
 
         `layout` is that of the logged states [rows, width].
         """
         generator = np.random.default_rng([seed, 23])
-        # As good as without entropy, by the programs that will learn with it.
+        # Practically without entropy, but by the compiled programs that later learn with it.
         planner = replace(planner, horizon=1, leaf_values=None, temperature=COLD)
         sampled = list(_sampled(logged, planner.steps, settings, generator))
         grid = PriceGrid(_units(planner, sampled[0].states), settings.first_knots[planner.budgets - 1])
@@ -155,9 +156,10 @@ class ValueLearner:
         return replace(learner, pools=pools, grid=fine, first=first, trees={})
 
     def _on_scale(self, planner: TreePlanner) -> tuple[ValueLearner, list[FloatArray]]:
-        """With units at which no more than half of the largest cost is spent, and what a first pass found there.
+        """The learner with price units at which at most about half of the spread in cost is spent, and the first pass's
+        targets.
 
-        Effects that come late are worth far more than a step shows, so that a unit may have to grow several times.
+        Late effects are worth far more than one step shows, so a unit may have to grow several times.
         """
         learner = self
         for _ in range(_PASSES):
@@ -173,11 +175,11 @@ class ValueLearner:
         return learner, targets
 
     def optimal(self, planner: TreePlanner) -> LeafValues:
-        """Of the best policies at the planner's temperature and exploration share, whatever its horizon."""
+        """Values to go of the best policies with the planner's temperature and exploration share, of any horizon."""
         return self._induction(planner, self._best(planner))[0]
 
     def followed(self, planner: TreePlanner) -> LeafValues:
-        """Of a planner's own policy, which looks no further than its trees."""
+        """Values to go of the planner's own policy, which looks no further ahead than its trees."""
         planner = replace(planner, trees=self.trees)
         ahead = replace(planner, horizon=1)
 
@@ -189,7 +191,7 @@ class ValueLearner:
         return self._induction(planner, backup)[0]
 
     def _best(self, planner: TreePlanner) -> _Backup:
-        """One step ahead, then by the values to go."""
+        """The Bellman backup of the best policies: one step in the model, then the values to go of its successors."""
         ahead = replace(planner, horizon=1, trees=self.trees)
 
         def backup(values: LeafValues | None, pool: KnownStates, left: int) -> FloatArray:
@@ -203,7 +205,8 @@ class ValueLearner:
         return backup
 
     def _induction(self, planner: TreePlanner, backup: _Backup) -> tuple[LeafValues, list[FloatArray]]:
-        """Values from one step left on, and what they were regressed on, [components, states, points] each."""
+        """Backward induction from one step left: the values to go, and the targets [components, states, points] that
+        the network of each number of steps left was regressed on."""
         stages, values = planner.steps - 1, None
         targets: list[FloatArray] = []
         networks: list[WideDeep] = []
@@ -211,7 +214,7 @@ class ValueLearner:
             pool = self.pools[left]
             targets.append(backup(values, pool, left))
             networks.append(self._regression(_columns(pool, planner), targets[-1]))
-            # Nobody asks for steps that are not learned yet; the shapes are those of the finished values.
+            # Padded to the shapes of the finished values; networks that are not learned yet are never used.
             missing = stages - left
             ends = np.stack([[found.min(axis=1), found.max(axis=1)] for found in targets], axis=1).astype(np.float32)
             least, greatest = np.pad(ends, ((0, 0), (0, missing), (0, 0), (0, 0)))
@@ -221,12 +224,12 @@ class ValueLearner:
         return values, targets
 
     def _regression(self, columns: Float32Array, targets: FloatArray) -> WideDeep:
-        """The network whose outputs are targets [components, states, points] regressed on its hidden units and inputs,
-        of states [states, columns]."""
+        """The trunk with a last layer from the ridge regression of targets [components, states, points] on its hidden
+        units and inputs at states [states, columns]."""
         padded = _last_inputs(self.trunk, filled(columns, bucket(len(columns))))
         design = np.asarray(padded, np.float64)[: len(columns)]
         outputs = np.moveaxis(targets, 1, 0).reshape(len(columns), -1)
-        # A column that is always zero has no scale, and gets no weight.
+        # A column that is always zero has no scale and gets no weight.
         size = np.sqrt(np.square(design).mean(axis=0))
         scale = np.where(size > 0, size, 1.0)
         design /= scale
@@ -235,7 +238,7 @@ class ValueLearner:
         return self.trunk.with_last_layer(solved.astype(np.float32))
 
     def _trained(self, planner: TreePlanner, targets: list[FloatArray], seed: int) -> WideDeep:
-        """The trunk, trained on what a first pass found: [components, states, points] of each number of steps left."""
+        """The trunk, trained on a first pass's targets, [components, states, points] per number of steps left."""
         columns = np.concatenate([_columns(self.pools[left], planner) for left in range(1, planner.steps)])
         scaled = np.concatenate([_standardised(found) for found in targets])
         order = np.random.default_rng([seed, 25]).permutation(len(columns))
@@ -257,14 +260,14 @@ class ValueLearner:
 
 
 _Backup = Callable[[LeafValues | None, KnownStates, int], FloatArray]
-"""(values to go of fewer steps, None with one left; states; their steps left) -> components [components, states,
+"""(values to go with fewer steps left, None if one is left; states; their steps left) -> targets [components, states,
 points of the grid]."""
 
 
 def _sampled(
     logged: KnownStates, steps: int, settings: ValueSettings, generator: np.random.Generator
 ) -> Iterator[KnownStates]:
-    """Some of the logged states with each number of steps left, the most first."""
+    """Samples of the logged states with each number of steps left, the most first."""
     for left in range(steps, 0, -1):
         rows = np.flatnonzero(logged.steps_left == left)
         most = settings.sampled(steps)
@@ -278,12 +281,11 @@ def _pools(
     generator: np.random.Generator,
     grid: PriceGrid | None = None,
 ) -> dict[int, KnownStates]:
-    """Logged states, and those that users reach in the model, by steps left; `sampled` are those with the most left
-    first.
+    """States by steps left: the logged ones of `sampled` (most steps left first), and those that rollouts reach.
 
-    Users walk from their first states to the end of the campaign. Each is led on by shares of actions of their own, so
-    that some get hardly anything and others a lot; given a grid of prices, half of them by the planner at a price of
-    their own.
+    Rollouts start in users' first states and go to the end of the campaign. Each user's actions have random
+    probabilities of their own, so that some get hardly anything and others a lot; given a price grid, the planner
+    chooses for half of the users, each at a random price.
     """
     pools, walking = {}, sampled[0]
     shares = generator.dirichlet(np.full(planner.actions, 0.5), len(walking))
@@ -307,9 +309,9 @@ def _pools(
 def _led_on(
     planner: TreePlanner, walking: KnownStates, action: IndexArray, layout: StateLayout, generator: np.random.Generator
 ) -> KnownStates:
-    """Where users come to by an action [users] each: states drawn from the mean states that the model predicts.
+    """The users' next states after an action [users] each, drawn around the mean states that the model predicts.
 
-    What follows a mean state is the mean of what follows the states that it is a mean of.
+    The means are kept as the networks' inputs: the value of a mean state is the mean value of the states around it.
     """
     means = apply_steps(planner.model, walking.states)[2][np.arange(len(walking)), action]
     states = layout.drawn(means, generator.uniform(size=(len(means), layout.drawn_parts)))
@@ -327,8 +329,8 @@ def _columns(pool: KnownStates, planner: TreePlanner) -> Float32Array:
 def told_columns(
     states: Float32Array, left: IntArray, eligibility: EligibilityState | None, constraint: Constraint | None
 ) -> Float32Array:
-    """States [rows, width] with steps left [rows], followed by what is eligible and what rules remember, where anything
-    is ruled out: [rows, columns]."""
+    """States [rows, width] with steps left [rows], followed, if there are rules, by allowed actions and the
+    constraint's memory: [rows, columns]."""
     if eligibility is None:
         return states
     told = NodeMasks(eligibility, left, constraint).told(states[:, :0], states[:, None])
@@ -337,7 +339,7 @@ def told_columns(
 
 def _units(planner: TreePlanner, states: Float32Array) -> tuple[float, ...]:
     """The scale of each budget's prices, [budgets]: the median over states of the price above which the cheapest action
-    is the best at a step; 1 where no cost buys anything."""
+    is the best at a step; 1 if spending gains nothing."""
     reward, *costs = apply_outcomes(planner.model, states).astype(np.float64)
     units = []
     for cost in costs:
@@ -350,8 +352,8 @@ def _units(planner: TreePlanner, states: Float32Array) -> tuple[float, ...]:
 
 
 def _half_spent(grid: PriceGrid, budget: int, cost: FloatArray) -> float:
-    """The price of a budget at which its cost [points] is half way between most and least, with the others free, or the
-    unit where that is more; far more where nothing but an infinite price spends so little."""
+    """The price of a budget at which its cost [points] is half way between largest and smallest while the other prices
+    are 0, but at least the present unit; `_GROWTH` units if only an infinite price spends so little."""
     others = np.delete(grid.table, budget, axis=1)
     own = cost[(others == 0).all(axis=1)]  # by rising price
     spread = own[0] - own[-1]
@@ -367,15 +369,15 @@ def _half_spent(grid: PriceGrid, budget: int, cost: FloatArray) -> float:
 
 
 def _standardised(targets: FloatArray) -> Float32Array:
-    """Targets [components, states, points] as [states, components · points], each of mean 0 and variance 1: what
-    differs between states is learned, not how much follows in all."""
+    """Targets [components, states, points] as [states, components · points], each of mean 0 and variance 1, so that
+    hidden units learn differences between states, not levels."""
     flat = np.moveaxis(targets, 1, 0).reshape(targets.shape[1], -1)
     spread = flat.std(axis=0)
     return np.asarray((flat - flat.mean(axis=0)) / np.where(spread > 0, spread, 1.0), np.float32)
 
 
 def _rows(columns: Float32Array, targets: Float32Array) -> Rows:
-    """Rows to train on: states [rows, columns] and targets [rows, outputs]; what else rows have is not used."""
+    """Training rows with states [rows, columns] and targets [rows, outputs]; other fields are not used."""
     none = np.zeros(len(columns), np.float32)
     return Rows(columns, none.astype(np.int32), targets, none, none)
 
@@ -388,5 +390,5 @@ def _squared_error(networks: Any, constants: Any, rows: Rows) -> dict[str, jax.A
 
 @kept
 def _last_inputs(trunk: WideDeep, columns: jax.Array) -> jax.Array:
-    """What the last layer of a network is linear in, [states, inputs]."""
+    """The inputs of a network's linear last layer, [states, inputs]."""
     return trunk.last_inputs(columns)

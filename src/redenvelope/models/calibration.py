@@ -1,9 +1,9 @@
-"""Calibration: outcomes right on average in every action and step, effects believed as far as held-out users confirm.
+"""Calibration of predicted outcomes: right on average per action and step, effects shrunk as held-out users suggest.
 
-What is planned with is the network's outcome, its differences between actions shrunk towards their means. A share of 1
+The effects of actions (differences between a user's actions) are shrunk towards their means over users. A share of 1
 leaves them as learned; at 0 every user has the same effects, so that the best plan is untargeted. The share is chosen
 on users who did not train the networks: by the slope of observed on predicted differences, and by the doubly robust
-score of the decisions that follow from it.
+score of the decisions that follow from it. Main names: `calibrate`, `Calibration`, `TargetingChoice`.
 """
 
 from __future__ import annotations
@@ -25,37 +25,38 @@ from redenvelope.models.networks import hat_count, step_hats
 from redenvelope.models.responses import float32
 
 _PLAIN = 3.0
-"""Standard errors of a slope that is plainly not zero."""
+"""Standard errors from which on a slope counts as plainly not zero."""
 _ERRORS_TO_LOSE = 0.5
 """Standard errors by which targeted decisions may score below untargeted ones on held-out users."""
 _PLAIN_ERRORS_TO_LOSE = 2.0
-"""The same where the slope is plain: the score is by far the noisier of the two."""
+"""The same if the slope is plainly not zero: the score is by far the noisier of the two."""
 _AROUND = (0.8, 1.0, 1.25)
-"""Prices at which decisions are scored, in units of those where untargeted offers change: there targeting matters."""
+"""Prices at which decisions are scored, relative to those where the best untargeted action changes: there targeting
+matters."""
 _LEAST_PROPENSITY = 0.01
 _CONSTANT = 1e-6
-_FEW_ROWS = 30  # with fewer, an action may yet cost what others do
+_FEW_ROWS = 30  # an action with fewer rows gets the range of all actions, because its own is too narrow
 
 
 class Calibration(eqx.Module):
-    """What is made of the networks' outcomes."""
+    """The calibration of the networks' outcomes: shrunk effects, levels per step and action, and bounds."""
 
     effect: jax.Array
-    """Share of the differences between users in the effects of actions, [outcomes]."""
+    """Share of the learned differences between users in the effects of actions that is kept, [outcomes]."""
     base: jax.Array
-    """1, or 0 where an action always has the same outcome, [outcomes]."""
+    """1, or 0 if every action always has the same outcome, [outcomes]."""
     around: jax.Array
-    """Weights of the actions whose mean outcome effects are differences to, [outcomes, actions]."""
+    """Weights of the actions whose mean outcome is the reference of effects, [outcomes, actions]."""
     level: jax.Array
-    """What is added by step and action, [outcomes, hats of the step, actions]."""
+    """Added by step and action, [outcomes, hats of the step, actions]."""
     low: jax.Array
-    """The least outcome that was logged of each action, [outcomes, actions]; none lower is expected. Of all actions
-    [outcomes] in plans of before."""
+    """Lower bound: the smallest logged outcome of each action, [outcomes, actions]; of all actions, [outcomes], in
+    older plans."""
     high: jax.Array
-    """The greatest."""
+    """Upper bound, the same with the largest."""
 
     def __call__(self, outcomes: Sequence[jax.Array], step: jax.Array) -> list[jax.Array]:
-        """Calibrated outcomes, [actions, n] of each, given the step's column [n]."""
+        """Calibrated outcomes, [actions, n] each, given the step's column [n]."""
         hats = step_hats(step[:, None], self.level.shape[1])
         found = []
         for place, outcome in enumerate(outcomes):
@@ -67,7 +68,7 @@ class Calibration(eqx.Module):
 
 
 def blank_calibration(outcomes: int, hats: int, actions: int, by_action: bool) -> Calibration:
-    """A calibration of the right shape, of zeros; its bounds by action, or of all actions."""
+    """A calibration of zeros in the right shapes; bounds are per action, or for all actions."""
     each, around = float32(np.zeros(outcomes)), float32(np.zeros((outcomes, actions)))
     bound = around if by_action else each
     return Calibration(each, each, around, float32(np.zeros((outcomes, hats, actions))), bound, bound)
@@ -75,21 +76,22 @@ def blank_calibration(outcomes: int, hats: int, actions: int, by_action: bool) -
 
 @dataclass(frozen=True)
 class TargetingChoice:
-    """How far differences between users in the effects of actions are believed, and why."""
+    """The share of the learned differences between users in the effects of actions that is kept, and why."""
 
     share: float
     """From 0 (the plan is untargeted) to 1 (as learned)."""
     slope: float
-    """Of observed on predicted differences between users, on held-out decisions: 1 if they are as large as learned."""
+    """Slope of observed on predicted differences between users, on held-out decisions: 1 if they are as large as
+    learned."""
     error: float
-    """Its standard error."""
+    """Standard error of the slope."""
     gains: dict[str, float]
-    """By share tried, the doubly robust gain per decision over untargeted offers at the same prices, reward less priced
-    cost."""
+    """By share tried, the doubly robust gain per decision over untargeted offers at the same prices, in reward minus
+    priced cost."""
     errors: dict[str, float]
     """Their standard errors."""
     decisions: int
-    """Held-out decisions on which this was measured."""
+    """Number of held-out decisions behind these figures."""
 
     @property
     def is_untargeted(self) -> bool:
@@ -108,7 +110,7 @@ class TargetingChoice:
 
 
 class CalibrationRows(NamedTuple):
-    """Logged decisions beside what uncalibrated networks predict of them."""
+    """Logged decisions with the predictions of uncalibrated networks."""
 
     predicted: FloatArray
     """[outcomes, rows, actions]"""
@@ -145,8 +147,8 @@ class CalibrationRows(NamedTuple):
 
 
 def calibrate(everyone: CalibrationRows, held_out: CalibrationRows, hats: int) -> tuple[Calibration, TargetingChoice]:
-    """The calibration that suits logged decisions: levels from those of all training and tune users, the share of
-    effects from those of users who did not train the networks."""
+    """Fit the calibration: levels to the decisions of all training and tune users, the share of effects to those of
+    users who did not train the networks."""
     choice = _chosen(everyone, held_out, hats)
     table = _table(everyone, choice.share, hats, _anchors(everyone))
     return table.calibration(everyone), choice
@@ -161,13 +163,13 @@ class _Table(NamedTuple):
     level: FloatArray
 
     def apply(self, rows: CalibrationRows) -> FloatArray:
-        """Outcomes [outcomes, rows, actions]; not clipped, because the means of clipped ones would differ."""
+        """Calibrated outcomes [outcomes, rows, actions]; not clipped, because clipping would change their means."""
         common = np.einsum("ora,oa->or", rows.predicted, self.around)[..., None]
         kept = self.effect[:, None, None] * (rows.predicted - common) + self.base[:, None, None] * common
         return np.asarray(kept + self.level[:, rows.hat])
 
     def calibration(self, rows: CalibrationRows) -> Calibration:
-        """In single precision, within what was observed."""
+        """The same in float32, bounded by the observed ranges."""
         few = np.bincount(rows.action, minlength=rows.predicted.shape[2]) < _FEW_ROWS
         low, high = _ranges(rows)
         least, most = low.min(axis=1, keepdims=True), high.max(axis=1, keepdims=True)
@@ -176,8 +178,10 @@ class _Table(NamedTuple):
 
 
 def _table(rows: CalibrationRows, share: float, hats: int, around: FloatArray) -> _Table:
-    """What makes outcomes right on average in every action and step, with this share of the effects, which are
-    differences to the mean of actions with these weights [outcomes, actions]."""
+    """The calibration with this share of the effects that makes outcomes right on average per action and step.
+
+    Effects are differences from the mean over actions with weights `around` [outcomes, actions].
+    """
     outcomes, count, actions = rows.predicted.shape
     level = np.zeros((outcomes, hats, actions))
     constant = np.all(_constant(rows), axis=1)
@@ -198,14 +202,15 @@ def _table(rows: CalibrationRows, share: float, hats: int, around: FloatArray) -
             np.bincount(cell, weights=own, minlength=size)
             for own in (rows.weight, rows.weight * error, np.square(rows.weight * error))
         )
-        # What the actions share makes a mean more exact than its own rows do: an error that may be noise is left.
+        # The networks share strength between actions, so their means can beat those of a cell's own rows: errors are
+        # corrected only as far as they exceed noise.
         kept = np.maximum(1 - squares / np.maximum(errors**2, 1e-300), 0.0)
         level[place] += (kept * errors / np.maximum(weights, 1e-12)).reshape(hats, actions)
     return table
 
 
 def _ranges(rows: CalibrationRows) -> tuple[FloatArray, FloatArray]:
-    """The least and the greatest outcome of each action, [outcomes, actions]; ∞ and −∞ where it was never taken."""
+    """The smallest and the largest outcome of each action, [outcomes, actions]; ∞ and −∞ if it was never taken."""
     low = np.full((len(rows.observed), rows.predicted.shape[2]), np.inf)
     high = -low
     for place, own in enumerate(rows.observed):
@@ -221,10 +226,10 @@ def _constant(rows: CalibrationRows) -> NDArray[np.bool_]:
 
 
 def _anchors(rows: CalibrationRows) -> FloatArray:
-    """The actions whose mean outcome is left as learned when effects are shrunk, as weights [outcomes, actions].
+    """The actions whose mean outcome stays as learned when effects are shrunk, as weights [outcomes, actions].
 
-    Those that always had the same outcome, if there are any: shrunk effects of the others then never make a free
-    action cost anything. Else all, which leaves the level of every user as learned.
+    These are the actions that always had the same outcome, if there are any, so that shrinking never makes a free
+    action cost anything; otherwise all actions, which keeps every user's mean level as learned.
     """
     actions = rows.predicted.shape[2]
     taken = np.bincount(rows.action, minlength=actions) > 0
@@ -234,10 +239,10 @@ def _anchors(rows: CalibrationRows) -> FloatArray:
 
 
 def _chosen(everyone: CalibrationRows, rows: CalibrationRows, hats: int) -> TargetingChoice:
-    """How much of the effects held-out decisions confirm, unless the decisions that follow from it score worse than
-    untargeted ones; then half or a quarter of it, or nothing."""
+    """The share of the effects that held-out decisions confirm; half or a quarter of it, or 0, if the decisions that
+    follow from it score worse than untargeted ones."""
     prices, users = _prices(everyone), np.unique(rows.user, return_inverse=True)[1]
-    # Around the mean of all actions, effects sum to zero, and errors in what actions share do not bias the slope.
+    # Relative to the mean of all actions effects sum to zero, so errors in a user's level do not bias the slope.
     outcomes, _, actions = rows.predicted.shape
     mean = np.full((outcomes, actions), 1 / actions)
     none, full = (_table(everyone, share, hats, mean).apply(rows) for share in (0.0, 1.0))
@@ -258,10 +263,11 @@ def _chosen(everyone: CalibrationRows, rows: CalibrationRows, hats: int) -> Targ
 def _confirmed(
     rows: CalibrationRows, users: NDArray[np.intp], none: FloatArray, full: FloatArray, prices: FloatArray
 ) -> tuple[float, float]:
-    """The slope of observed on predicted differences of effects, reward less priced cost, and its standard error.
+    """The slope of observed on predicted differences between users in effects (reward minus priced cost), and its
+    standard error.
 
-    Rows are weighted by inverse propensities: differences of effects then sum to zero over the actions of a user, so
-    that errors of the level do not bias the slope.
+    Rows are weighted by inverse propensities: the differences then sum to zero over a user's actions in expectation, so
+    that errors in the level do not bias the slope.
     """
     each, products, squares = np.arange(len(rows.action)), [], []
     for price in prices:
@@ -279,7 +285,7 @@ def _confirmed(
 
 
 def _shrunk(slope: float, error: float) -> float:
-    """The share to believe: the slope times James and Stein's factor; as learned where a plain slope is not below 1."""
+    """The share to keep: the slope times the James–Stein factor; 1 if a plain slope is not clearly below 1."""
     if slope <= error:
         return 0.0
     if slope >= _PLAIN * error and slope + error >= 1:
@@ -290,8 +296,8 @@ def _shrunk(slope: float, error: float) -> float:
 def _gain(
     rows: CalibrationRows, users: NDArray[np.intp], both: Sequence[FloatArray], baseline: FloatArray, prices: FloatArray
 ) -> tuple[float, float]:
-    """The doubly robust gain per decision of choosing by the first of `both` outcomes [outcomes, rows, actions] rather
-    than by the second, mean over the prices, and its standard error."""
+    """The doubly robust gain per decision of choosing by the first of `both` outcomes [outcomes, rows, actions] instead
+    of the second, averaged over prices, and its standard error."""
     each, scores = np.arange(len(rows.action)), np.zeros(len(rows.action))
     for price in prices:
         values = baseline[0] - price * baseline[1]
@@ -304,7 +310,7 @@ def _gain(
 
 
 def _prices(rows: CalibrationRows) -> FloatArray:
-    """Prices around those where the best untargeted action changes, and 0, [prices]."""
+    """0, and prices around those at which the best untargeted action changes, [prices]."""
     actions = rows.predicted.shape[2]
     total = np.bincount(rows.action, weights=rows.weight, minlength=actions)
     seen = total > 0

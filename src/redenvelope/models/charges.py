@@ -43,11 +43,11 @@ from redenvelope.models.neural_model import NeuralModel
 
 @dataclass(frozen=True)
 class Charge:
-    """What one budget is charged."""
+    """What one budget counts per row: a measured cost, or 1 for each counted action."""
 
     name: str
     measured: int | None
-    """Index of the measured outcome that is summed; None where actions are counted."""
+    """Index of the measured outcome that is summed; None if actions are counted."""
     counted: tuple[int, ...] = ()
     """The actions that are counted."""
     steps: tuple[int, ...] | None = None
@@ -104,7 +104,7 @@ class Charges:
         return tuple(found)
 
     def _weight(self, charge: Charge, states: Any, library: Any) -> Any | None:
-        """1 where a budget is charged, else 0, [rows]; None where it always is."""
+        """1 if the budget is charged, else 0, [rows]; None if it always is."""
         weight = None
         if charge.steps is not None:
             steps = self.decoding.steps(states, library)
@@ -203,7 +203,7 @@ class ChargedModel(eqx.Module):
     def _charged(self, measured: tuple[jax.Array, ...], head: jax.Array, nodes: jax.Array) -> tuple[jax.Array, ...]:
         """Charged outcomes of nodes [groups, size, changing] with fixed columns [groups, fixed or 0]."""
         groups, size, _ = nodes.shape
-        # Where only the step matters, the columns before it may be zero.
+        # If only the step matters, the columns before it may be zero.
         missing = self.fixed_width - head.shape[1]
         fixed = jnp.concatenate([head, jnp.zeros((groups, missing), head.dtype)], axis=1)
         before = jnp.broadcast_to(fixed[:, None], (groups, size, self.fixed_width))
@@ -300,7 +300,7 @@ class Decoding:
         return Verdict(known & said, known & ~said)
 
     def _value(self, name: str, states: Any, library: Any) -> tuple[Any, Any, float]:
-        """A number [rows], where it is known [rows], and the size of its encoding."""
+        """A number [rows], a mask of known values [rows], and the scale of its encoding, which sets the rounding."""
         if name == STEP:
             value = self.steps(states, library) + self.first_step
             return value, value == value, 0.0

@@ -1,4 +1,5 @@
-"""The rows that models are trained on: encoded states, actions, outcomes and next states."""
+"""The rows that models are trained on: encoded states, actions, outcomes and next states (`Examples`, `Rows`); and how
+informative each column of a state is (`column_weights`), by which outcome networks weight their inputs."""
 
 from __future__ import annotations
 
@@ -29,12 +30,12 @@ class Rows(NamedTuple):
     action: NDArray[np.int32] | jax.Array
     """[rows]"""
     outcomes: NDArray[np.float32] | jax.Array
-    """The reward, then one cost for each budget and, where users leave, whether the user stayed (1, 0, or −1 for
+    """The reward, then one cost for each budget and, if users leave, whether the user stayed (1, 0, or −1 for
     unknown), [rows, outcomes]; rows come first because a batch selects some of them."""
     next_tail: NDArray[np.float32] | jax.Array
-    """The predicted columns of the next state, [rows, predicted]: all after the step but the history."""
+    """The predicted columns of the next state, [rows, predicted]: all after the step except the history."""
     continues: NDArray[np.float32] | jax.Array
-    """1 where the next state is known, else 0, [rows]."""
+    """1 if the next state is known, else 0, [rows]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +47,8 @@ class Examples:
     action: NDArray[np.int32]
     """[rows]"""
     outcomes: NDArray[np.float64]
-    """What was measured: the reward, then the cost columns, [outcomes, rows]. The budgets' costs are derived from it,
-    not learned."""
+    """Measured outcomes: the reward, then the cost columns, [outcomes, rows]. The budgets' charges are computed from
+    them, not learned."""
     propensity: NDArray[np.float64]
     """[rows]"""
     continues: NDArray[np.bool_]
@@ -61,9 +62,9 @@ class Examples:
     """Number of actions of the catalogue."""
     campaign_steps: int
     history: HistoryMoves | None = None
-    """How a step changes the history in a state; None where states have none."""
+    """How a step changes the history in a state; None if states have no history."""
     attributes: NDArray[np.float32] | None = None
-    """What is known of the actions, [attributes, actions]; None where nothing is."""
+    """Attributes of the actions, [attributes, actions]; None if there are none."""
 
     @classmethod
     def from_log(cls, log: Log, encoder: Encoder, states: NDArray[np.float32] | None = None) -> Examples:
@@ -75,7 +76,7 @@ class Examples:
             expected = (len(log), encoder.layout.width)
             raise ModelError(f"states must have shape {expected} for this log, not {states.shape}")
         continues = ~log.is_last
-        # Where a user skips a step, the next row is not the next state.
+        # If a user skips a step, the next row is not the next state.
         continues[:-1] &= np.diff(log.step) == 1
         return cls(
             states=states,
@@ -102,7 +103,7 @@ class Examples:
 
     @property
     def budgets(self) -> int:
-        """Number of costs that were measured."""
+        """Number of measured costs."""
         return len(self.outcomes) - 1
 
     @property
@@ -112,7 +113,7 @@ class Examples:
 
     @property
     def cost(self) -> NDArray[np.float64]:
-        """The first budget's, [rows]."""
+        """The first cost, [rows]."""
         return np.asarray(self.outcomes[1])
 
     @cached_property
@@ -134,7 +135,7 @@ class Examples:
 
     @cached_property
     def stays(self) -> NDArray[np.float32]:
-        """1 where the user continued, 0 where the user left before the last step, −1 where that is unknown, [rows]."""
+        """1 if the user continued, 0 if the user left before the last step, −1 if unknown, [rows]."""
         left = self.is_last & self.may_continue
         return np.where(self.continues, 1.0, np.where(left, 0.0, UNKNOWN)).astype(np.float32)
 
@@ -154,7 +155,7 @@ class Examples:
         return np.flatnonzero(~by_row), np.flatnonzero(by_row)
 
     def folds(self, count: int, seed: int) -> NDArray[np.int64]:
-        """Which of so many folds of users each row is in, by the user's key, [rows]."""
+        """The fold of users, of `count`, that each row is in, by the hash of the user's key, [rows]."""
         return np.repeat(fold(self.keys, count, "member", seed), np.diff(self.starts))
 
     def gather(self, rows: NDArray[np.int64]) -> Rows:
@@ -193,21 +194,21 @@ def require_states(states: NDArray[np.float32], layout: StateLayout) -> None:
     )
 
 
-# Columns that tell nothing. A column is cut into bins; where it tells nothing, the means of what actions leave
-# unexplained differ between bins by chance alone, and the squares of these differences add up to about their degrees of
-# freedom. What is above that is signal, as in James and Stein's shrinkage. Over all rows this finds levels, within
-# actions effects, and slopes over the bins find both where they are weak.
+# Weights of columns by how informative they are. A column is cut into bins. If it is uninformative, the means of the
+# residuals (outcomes minus their means per step and action) differ between bins by chance alone, and the sum of squared
+# standardised differences is about its degrees of freedom. The excess is signal, as in James–Stein shrinkage. Over all
+# rows it finds main effects, within actions interactions; slopes over the bins find both where they are weak.
 
 _BINS = 8
 _ERRORS = 1.0
-"""Standard deviations by which squares exceed their degrees of freedom without being signal."""
+"""Standard deviations of excess over the degrees of freedom that do not count as signal."""
 _LEAST = 0.1
-"""Weight of a column that tells nothing alone; it may tell something beside another."""
+"""Weight of a column that is uninformative alone; it may be informative together with another."""
 
 
 def column_weights(examples: Examples, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    """How much of what each column of a state [width] seems to tell of the outcomes is signal, from `_LEAST` to 1, by
-    some rows of a log. The step and the history weigh 1."""
+    """Weight of each column of a state, [width]: the share of signal in its association with the outcomes in some rows
+    of a log, from `_LEAST` to 1. The step and the history weigh 1."""
     layout, action = examples.layout, examples.action[rows]
     left = [_unexplained(outcome, examples.step[rows], action) for outcome in examples.outcomes[:, rows]]
     everyone = np.zeros_like(action)
@@ -225,7 +226,7 @@ def column_weights(examples: Examples, rows: NDArray[np.int64]) -> NDArray[np.fl
 
 
 def _unexplained(outcome: FloatArray, step: NDArray[np.int64], action: NDArray[np.int32]) -> FloatArray:
-    """What the mean of its step and action leaves of an outcome, in standard deviations of its action, [rows]."""
+    """Residuals of an outcome from its mean by step and action, in standard deviations of its action, [rows]."""
     cell = step * (int(action.max()) + 1) + action
     left = outcome - (np.bincount(cell, outcome) / np.maximum(np.bincount(cell), 1))[cell]
     variance = np.bincount(action, left**2) / np.maximum(np.bincount(action), 1)
@@ -233,7 +234,7 @@ def _unexplained(outcome: FloatArray, step: NDArray[np.int64], action: NDArray[n
 
 
 def _binned(values: NDArray[np.float32], is_code: bool) -> NDArray[np.int64]:
-    """The bin of each value, [rows]: its code, or between quantiles."""
+    """The bin of each value, [rows]: its code, or its place among quantiles."""
     if is_code:
         return values.astype(np.int64)
     cuts = np.unique(np.quantile(values, np.linspace(0, 1, _BINS + 1)[1:-1], method="nearest"))
@@ -241,7 +242,7 @@ def _binned(values: NDArray[np.float32], is_code: bool) -> NDArray[np.int64]:
 
 
 def _differences(left: FloatArray, code: NDArray[np.int64], group: NDArray[np.int32]) -> float:
-    """The share of signal in differences between bins [rows] within groups [rows]."""
+    """The share of signal in the differences of residuals between bins [rows] within groups [rows]."""
     cell = group * (int(code.max()) + 1) + code
     count, total = np.bincount(cell), np.bincount(cell, left)
     seen = count > 0
@@ -249,7 +250,7 @@ def _differences(left: FloatArray, code: NDArray[np.int64], group: NDArray[np.in
 
 
 def _slopes(left: FloatArray, code: NDArray[np.int64], group: NDArray[np.int32]) -> float:
-    """The share of signal in slopes over bins [rows] within groups [rows]."""
+    """The share of signal in the slopes of residuals over bins [rows] within groups [rows]."""
     centred = code - (np.bincount(group, code) / np.maximum(np.bincount(group), 1))[group]
     spread, total = np.bincount(group, centred**2), np.bincount(group, centred * left)
     seen = spread > 0
@@ -257,5 +258,5 @@ def _slopes(left: FloatArray, code: NDArray[np.int64], group: NDArray[np.int32])
 
 
 def _signal(squares: float, freedom: int) -> float:
-    """The share of a sum of squares with these degrees of freedom that is above chance, from 0 to 1."""
+    """The share of a sum of squares that exceeds its degrees of freedom and chance, from 0 to 1."""
     return float(max(0.0, 1 - (freedom + _ERRORS * np.sqrt(2 * freedom)) / max(squares, 1e-12))) if freedom else 0.0

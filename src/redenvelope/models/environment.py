@@ -78,7 +78,7 @@ class SplitModel(Protocol):
         ...
 
     def node_outcomes(self, fixed: Any, nodes: jax.Array) -> tuple[jax.Array, ...]:
-        """Each of the outcomes [actions, groups · size], given the first fixed part [groups, ...] and the other columns
+        """The outcomes, [actions, groups · size] each, given the first fixed part [groups, ...] and the other columns
         of nodes [groups, size, changing]."""
         ...
 
@@ -123,7 +123,7 @@ class _Unsplit:
 
 
 def users_leave(model: EnvironmentModel | SplitModel) -> bool:
-    """Whether users leave before the campaign ends; not in a model without `leaves`."""
+    """Whether users may leave before the campaign ends; false for a model without `leaves`."""
     return bool(getattr(model, "leaves", False))
 
 
@@ -142,7 +142,7 @@ def apply_outcomes(model: EnvironmentModel, states: Float32Array) -> Float32Arra
 def apply_steps(
     model: EnvironmentModel, states: Float32Array
 ) -> tuple[Float32Array, Float32Array | None, Float32Array]:
-    """Mean outcomes [outcomes, n, actions], survival [n, actions] (None where nobody leaves) and next state
+    """Mean outcomes [outcomes, n, actions], survival [n, actions] (None if nobody leaves) and expected next states
     [n, actions, width] of every action, from states [n, width]."""
     applied = AppliedModel(model)
     first = applied.fixed_width
@@ -156,9 +156,9 @@ def apply_steps(
 
 @dataclass(frozen=True)
 class AppliedModel:
-    """A model as a split one outside of compiled programs: arrays of numpy, a compiled program for each call.
+    """A model as a split one outside compiled programs: numpy arrays in and out, with a compiled program inside.
 
-    The programs serve every level of every tree, so that growing trees level by level compiles little.
+    The same few programs serve every level of every tree, so growing trees level by level compiles little.
     """
 
     model: EnvironmentModel
@@ -200,7 +200,7 @@ class AppliedModel:
 
 
 def split_model(model: EnvironmentModel) -> SplitModel:
-    """The model as a split one."""
+    """The model itself if it is split, otherwise wrapped as a split one."""
     # Looked up on the class: an equinox module creates a method object at every access.
     return cast(SplitModel, model if hasattr(type(model), "node_steps") else _Unsplit(model))
 
@@ -232,7 +232,7 @@ def _of_groups(fixed: NDArray[Any], place: slice, groups: int) -> NDArray[Any]:
 
 
 def _groups_per_block(size: int) -> int:
-    """A power of two, so that a few thousand users fill whole blocks at every level of their trees."""
+    """Groups per block: a power of two, so that a few thousand users fill whole blocks at every level of trees."""
     return min(_CALL_GROUPS, 1 << max(0, (_BLOCK_NODES // size).bit_length() - 1))
 
 
@@ -274,7 +274,7 @@ def _steps(model: SplitModel, groups: tuple[Any, jax.Array], count: jax.Array) -
 def _by_block(
     function: Callable[[Any], tuple[Any, ...]], inputs: Any, count: jax.Array, axes: tuple[int, ...]
 ) -> tuple[Any, ...]:
-    """A function of the first `count` blocks of inputs [blocks, ...], its results concatenated along one axis each;
+    """Apply a function to the first `count` blocks of inputs [blocks, ...] and concatenate each result along its axis;
     zeros for the other blocks.
 
     Blocks are processed one after the other, so that each stays in the cache.
@@ -316,7 +316,7 @@ def bucket(rows: int) -> int:
 
 
 def filled(rows: Rows, length: int) -> Rows:
-    """A tree of arrays [rows, ...] padded with zeros to [length, ...], in numpy."""
+    """A pytree of arrays [rows, ...] padded with zeros to [length, ...], in numpy."""
 
     def fill(column: Any) -> NDArray[Any]:
         values = np.asarray(column)

@@ -1,7 +1,8 @@
-"""Fidelity: how well a model predicts held-out users, at one step and along roll-outs; the verdict states thresholds.
+"""Fidelity: how well a model predicts held-out users, at one step and along roll-outs, and whether it is trusted.
 
-A roll-out follows the logged actions on the model's own predicted states: it shows whether errors accumulate, and
-whether the model knows the later effects of an action. Standard errors take users as the units.
+`measure_fidelity` compares predictions with the log and lists every exceeded threshold as a reason. A roll-out follows
+the logged actions on the model's own predicted states: it shows whether errors accumulate, and whether the model
+predicts the later effects of an action. Standard errors are clustered by user.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ class RollOutOutcome:
 
     name: str
     predicted: float
-    """Mean sum."""
+    """Mean of the sum along the roll-out."""
     observed: float
     standard_error: float
-    """Of the gap, with users as units."""
+    """Standard error of the gap, clustered by user."""
     later: tuple[ActionFidelity, ...]
-    """Sum of all steps but the first, by the first action: the later effect of that action."""
+    """Sums of all steps but the first, by the first action: the later effect of that action."""
 
 
 @dataclass(frozen=True)
@@ -52,22 +53,22 @@ class RollOutFidelity:
     state_error: float
     """Mean squared error of the dynamic features."""
     unchanged_error: float
-    """The same for "nothing changes"."""
+    """The same for the prediction that nothing changes."""
     outcomes: tuple[RollOutOutcome, ...]
     """The reward, then one cost for each budget."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Path:
-    """Roll-outs from some rows to the largest depth; beyond a campaign's last step they mean nothing."""
+    """Roll-outs from some rows to the largest depth; steps beyond the campaign's last are meaningless."""
 
     first: NDArray[np.int64]
-    """Rows they start from, [starts]."""
+    """The rows where they start, [starts]."""
     rows_after: NDArray[np.int64]
     """How many rows of the user follow without a gap, [starts]."""
     depths: NDArray[np.int64]
-    """Steps that can be compared: to the campaign's last step, whether or not the user leaves, or to a gap in the log,
-    [starts]."""
+    """Steps that can be compared, [starts]: up to the campaign's last step, even if the user leaves, or up to a gap in
+    the log."""
     states: NDArray[np.float32]
     """[depth, starts, width]"""
     outcomes: FloatArray
@@ -85,7 +86,7 @@ def measure_roll_outs(model: RollOutModel, examples: Examples) -> tuple[RollOutF
     if not len(first) or not rows_after[first].any():
         return ()
     first = first[:: max(1, len(first) // _ROWS)]
-    # One pass of full depth serves all depths; beyond the end of the log any action will do.
+    # One pass of full depth serves all depths; beyond the end of a user's rows the actions do not matter.
     rows = np.minimum(first[:, None] + np.arange(most + 1), len(examples) - 1)
     rolled_out = model.roll_out(np.ascontiguousarray(examples.states[first]), examples.action[rows])
     path = _Path(first, rows_after[first], depths[first], *rolled_out)
@@ -98,8 +99,7 @@ def measure_roll_outs(model: RollOutModel, examples: Examples) -> tuple[RollOutF
 
 
 def _reach(examples: Examples) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How many rows of the same user follow each row without a gap, and for how many steps it can be compared, [rows]
-    each; see _Path."""
+    """`rows_after` and `depths` of roll-outs from each row, [rows] each; see _Path."""
     count = len(examples)
     stops = np.flatnonzero(~examples.continues)
     stop = stops[np.searchsorted(stops, np.arange(count))]
@@ -109,7 +109,7 @@ def _reach(examples: Examples) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _at_depth(path: _Path, examples: Examples, depth: int) -> RollOutFidelity:
-    """Figures of the roll-outs that can be compared for `depth` steps."""
+    """Fidelity of the roll-outs that can be compared for `depth` steps."""
     compared = path.depths >= depth
     first, rows_after = path.first[compared], path.rows_after[compared]
     marked = np.zeros(len(examples), dtype=bool)
@@ -131,7 +131,7 @@ def _at_depth(path: _Path, examples: Examples, depth: int) -> RollOutFidelity:
 
 
 def _state_errors(path: _Path, examples: Examples, depth: int) -> tuple[float, float]:
-    """Mean squared error of the dynamic features of users who are still there, and the same for "nothing changes"."""
+    """Mean squared error of the dynamic features of users who are still there, and of predicting no change."""
     lasting = path.rows_after >= depth
     if not lasting.any():
         return 0.0, 0.0
@@ -159,22 +159,22 @@ class Predictor(RollOutModel, Protocol):
 
 @dataclass(frozen=True)
 class FidelityThresholds:
-    """When a model is not trusted. A gap counts only if it also exceeds `errors` standard errors."""
+    """Limits beyond which a model is not trusted. A gap counts only if it also exceeds `errors` standard errors."""
 
     mean_gap: float = 0.05
-    """Predicted against observed mean of all rows, as a share of the observed mean."""
+    """Gap between predicted and observed mean over all rows, as a share of the observed mean."""
     action_gap: float = 0.15
     """The same for the rows of one action, as a share of the observed mean of all rows."""
     calibration_gap: float = 0.10
     """Mean gap over the bins of predicted outcomes, as a share of the observed mean."""
     least_r_squared: float = 0.0
-    """A model must explain more than the mean does."""
+    """Smallest R²: a model must predict at least as well as the mean."""
     next_state_ratio: float = 1.0
-    """Squared error of the next state over that of "nothing changes"; also for every depth of a roll-out."""
+    """Squared error of the next state relative to predicting no change; at every depth of a roll-out."""
     roll_out_gap: float = 0.10
-    """Predicted against observed sum of rewards or costs along a roll-out, as a share of the observed sum."""
+    """Gap between predicted and observed sum of rewards or costs along a roll-out, as a share of the observed sum."""
     later_gap: float = 0.15
-    """The same for what comes after the first step of a roll-out, for the rows of one first action."""
+    """The same for the steps after the first of a roll-out, among the rows of one first action."""
     errors: float = 4.0
 
 
@@ -198,7 +198,7 @@ class OutcomeFidelity:
     standard_error: float
     r_squared: float
     log_loss: float | None
-    """For an outcome of 0 and 1."""
+    """Log loss of an outcome of 0 and 1; None for others."""
     actions: tuple[ActionFidelity, ...]
     calibration: tuple[CalibrationBin, ...]
 
@@ -211,7 +211,7 @@ class OutcomeFidelity:
 
 @dataclass(frozen=True)
 class Fidelity:
-    """The figures and the verdict."""
+    """Fidelity of a model on held-out users, and whether it is trusted."""
 
     users: int
     rows: int
@@ -354,15 +354,15 @@ class ActionFidelity:
     predicted: float
     observed: float
     standard_error: float
-    """Of the gap, by user."""
+    """Standard error of the gap, clustered by user."""
 
 
 def mean_gap(
     examples: Examples, predicted: FloatArray, observed: FloatArray, rows: NDArray[np.bool_]
 ) -> tuple[int, float, float, float]:
-    """Rows, mean predicted, mean observed, and the standard error of their gap with users as the units.
+    """Number of rows, mean predicted, mean observed, and the standard error of their gap, clustered by user.
 
-    `predicted` and `observed` are [rows of the log], and only those that `rows` [rows of the log] marks count.
+    `predicted`, `observed` and the mask `rows` are [rows of the log]; only marked rows count.
     """
     count = int(rows.sum())
     by_user = np.add.reduceat(np.where(rows, observed - predicted, 0.0), examples.starts[:-1])
@@ -374,7 +374,7 @@ def mean_gap(
 def by_action(
     examples: Examples, predicted: FloatArray, observed: FloatArray, rows: NDArray[np.bool_]
 ) -> tuple[ActionFidelity, ...]:
-    """The gap of every action that was logged in some of the rows; arguments as `mean_gap` takes them."""
+    """The gap of every action that was logged in the marked rows; arguments as in `mean_gap`."""
     parts = []
     for action in range(examples.actions):
         chosen = rows & (examples.action == action)

@@ -1,4 +1,8 @@
-"""From rows of a log to a neural model: whether history helps, how the actions share strength, and the ensemble."""
+"""Fitting a neural model to a log: the response structure of each outcome, the ensemble, and its calibration.
+
+`fit_neural` chooses how actions share strength by short trials and trains the outcome and transition networks;
+`calibrated` calibrates the result on held-out users; `try_history` tests whether states need the users' history.
+"""
 
 from __future__ import annotations
 
@@ -54,15 +58,15 @@ class NeuralFit:
 
     model: NeuralModel
     structures: tuple[StructureChoice, ...]
-    """Of the reward, then of each cost, [outcomes]."""
+    """Response structure of the reward, then of each cost, [outcomes]."""
     epochs: int
     held_out_loss: dict[str, float]
-    """Least held-out loss of each part, mean over members."""
+    """Smallest held-out loss of each part, averaged over members."""
     disagreement: dict[str, float]
-    """By outcome, the standard deviation between members of an action's effect against the cheapest action, mean over
-    held-out rows."""
+    """By outcome, the standard deviation between members of an action's effect relative to the cheapest action,
+    averaged over held-out rows."""
     targeting: TargetingChoice | None = None
-    """How far effects are believed; None where nothing was calibrated."""
+    """How much of the effects is kept; None without calibration."""
 
     def as_dict(self) -> dict[str, Any]:
         """All but the weights, as plain data for JSON."""
@@ -80,10 +84,10 @@ class NeuralFit:
 def fit_neural(
     examples: Examples, settings: NeuralSettings | None = None, seed: int = 0, progress: Progress | None = None
 ) -> NeuralFit:
-    """Learn reward, costs and transition from the rows of a log and, where users leave, survival.
+    """Learn reward, costs and transition from the rows of a log and, if users leave, survival.
 
-    Rows are not weighted by propensity: the networks see all that the behaviour policy saw, so weights would only add
-    noise (they matter to estimates that do not condition on the state).
+    Rows are not weighted by inverse propensity: the networks condition on everything the behaviour policy saw, so
+    weights would only add noise (they matter to estimates that do not condition on the state).
     """
     settings = settings or NeuralSettings()
     task = new_task(examples, settings, seed)
@@ -101,7 +105,7 @@ def fit_neural(
         pieces=piece_counts(task.pieces),
     )
     seeds = [(seed, member) for member in range(architecture.members)]
-    # The two networks share nothing, so they are trained in parallel, one per core.
+    # The outcome and transition networks share nothing, so they are trained in parallel.
     with ThreadPoolExecutor(max_workers=1) as beside:
         untrained = architecture.networks(seed, task.starts, task.pieces)["transition"]
         moving = beside.submit(task.train, {"transition": untrained}, transition_loss, seeds)
@@ -158,7 +162,7 @@ def _disagreement(model: NeuralModel, states: NDArray[np.float32]) -> dict[str, 
 
 
 def choose_structures(task: Task, architecture: Architecture) -> tuple[StructureChoice, ...]:
-    """The structure of each outcome, [outcomes]: the given one, or the one with the best trial on held-out users."""
+    """The structure of each outcome, [outcomes]: the given one, or one chosen by a trial on held-out users."""
     names = outcome_names(task.examples.budgets)
     given = (task.settings.reward_structure, *(task.settings.cost_structure for _ in names[1:]))
     tried: dict[str, dict[str, NDArray[np.float64]]] = {}
@@ -185,7 +189,7 @@ def trial_losses(task: Task, architecture: Architecture) -> dict[str, dict[str, 
     structures = tried_structures(architecture.actions, attributes)
     members = [_on_trial(untrained, place) for place in range(len(structures))]
     networks = jax.tree.map(lambda *arrays: np.concatenate([np.asarray(array) for array in arrays]), *members)
-    # All with the same order of rows, so that they differ only in the structure.
+    # All trials use the same order of rows, so that they differ only in the structure.
     seeds = [(task.seed, 0)] * len(structures)
     trained = weighted(task.train({"outcome": networks}, outcome_loss, seeds).networks["outcome"], task.columns)
     count = len(task.held_out.action)
@@ -197,7 +201,7 @@ def trial_losses(task: Task, architecture: Architecture) -> dict[str, dict[str, 
 
 
 def weighted(networks: OutcomeNetwork, columns: NDArray[np.float32]) -> OutcomeNetwork:
-    """Networks, their arrays with a leading axis [members], with the columns weighted as in training."""
+    """Networks (arrays with a leading axis [members]) with the weights of the columns, as in training, built in."""
     found: OutcomeNetwork = jax.tree.map(np.asarray, _weighted(networks, columns))
     return found
 
@@ -216,7 +220,7 @@ def row_losses(network: OutcomeNetwork, targets: OutcomeTargets, rows: Rows) -> 
 
 
 def _on_trial(network: OutcomeNetwork, place: int) -> OutcomeNetwork:
-    """The network, its arrays with a leading axis [1], with the structure at one place active."""
+    """The network (arrays with a leading axis [1]) with the structure at index `place` active."""
     slot = np.eye(network.responses[0].slot.shape[-1], dtype=np.float32)[None, place]  # type: ignore[attr-defined]
 
     def slots(part: Any) -> list[Any]:
@@ -236,19 +240,19 @@ def _contradictions(task: Task, place: int) -> list[tuple[int, int]]:
 
 # Should states contain the history? A trial of networks on held-out users, and a score test on all of them.
 #
-# The trial trains two members that differ in nothing but seeing the history, which helps only by more than learning it
-# costs. The score test needs no network: within steps and actions, outcomes and history are regressed on the state's
+# The trial trains two members that differ only in seeing the history, which helps only if it gains more than learning
+# it costs. The score test needs no network: within steps and actions, outcomes and history are regressed on the state's
 # columns and their products; if the state is complete, the residuals are uncorrelated.
 
-_TRIED = STRUCTURES[2]  # the most flexible that shares strength: what it forbids must not look like history
+_TRIED = STRUCTURES[2]  # the most flexible that shares strength, so that its restrictions do not look like history
 _ERRORS = 3.0
-"""Standard errors by which the loss must fall; with two losses, that happens by chance about once in some hundred."""
+"""Standard errors by which the loss must fall; for two losses, chance does this about once in several hundred cases."""
 _MATERIAL = 0.001
-"""Share of the loss before training by which a loss must change to matter: where the next state is certain, the last
-digits of two networks differ by hundreds of standard errors."""
+"""Share of the loss before training by which a loss must change to matter: with a certain next state, the last digits
+of two networks can differ by hundreds of standard errors."""
 _HARM = 1.0
-"""Standard errors by which the loss of the outcomes may rise where that of the transition falls: more than that shows
-a better approximation, not a history that matters."""
+"""Standard errors by which the outcomes' loss may rise while the transition's falls: a larger rise means that the
+transition is merely approximated better, not that history matters."""
 
 
 @dataclass(frozen=True)
@@ -257,9 +261,9 @@ class HistoryChoice:
 
     included: bool
     gains: dict[str, float]
-    """By how many standard errors the held-out loss of each network falls with the history."""
+    """Fall of each network's held-out loss with the history, in standard errors."""
     scores: tuple[PastScore, ...] = ()
-    """How the reward and each cost depend on the history beyond the state."""
+    """How strongly the reward and each cost depend on the history beyond the state."""
 
     @property
     def reason(self) -> str:
@@ -279,7 +283,7 @@ class HistoryChoice:
 
 
 class Sighted(eqx.Module):
-    """Outcome and transition networks that see the history, or not."""
+    """Outcome and transition networks, with or without sight of the history."""
 
     outcome: OutcomeNetwork
     transition: TransitionNetwork
@@ -299,9 +303,9 @@ class Sighted(eqx.Module):
 
 
 def try_history(examples: Examples, settings: NeuralSettings, seed: int) -> HistoryChoice:
-    """Test the history in the states of examples: by a trial on held-out users, and by a score test on all users.
+    """Test whether states need the history: by a trial on held-out users, and by a score test on all users.
 
-    Where networks make no use of a history that matters, the estimators that check a plan still must know it.
+    Either suffices: estimators that check a plan need a history that matters even if networks gain nothing by it.
     """
     task = new_task(examples, settings, seed).of_trial()
     architecture = Architecture(
@@ -327,7 +331,7 @@ def try_history(examples: Examples, settings: NeuralSettings, seed: int) -> Hist
 
 
 def _helps(outcome: float, transition: float) -> bool:
-    """Whether gains, in standard errors, favour the history; outcomes first, because plans are made for them."""
+    """Whether gains, in standard errors, favour the history; outcomes count most, because plans are made for them."""
     return (outcome > _ERRORS and transition > -outcome) or (transition > _ERRORS and outcome > -_HARM)
 
 
@@ -339,14 +343,14 @@ def sighted_loss(networks: Any, constants: Any, rows: Rows) -> dict[str, jax.Arr
 
 @kept
 def _row_losses(networks: Sighted, constants: Any, rows: Rows) -> dict[str, jax.Array]:
-    """[members, rows] of each network."""
+    """Loss of every row, [members, rows], of each network."""
     losses: dict[str, jax.Array] = jax.vmap(lambda member: member.losses(rows, constants))(networks)
     return losses
 
 
 def _gains(task: Task, untrained: Sighted, trained: Sighted) -> dict[str, float]:
-    """By how many standard errors, with users as units, the history lowers the held-out loss of each network; 0 where
-    the change does not matter."""
+    """Fall of each network's held-out loss with the history, in standard errors clustered by user; 0 if the change is
+    immaterial."""
     count, constants = len(task.held_out.action), (task.targets, task.scale, task.columns)
     held = filled(task.held_out, bucket(count))
     before, after = (_row_losses(networks, constants, held) for networks in (untrained, trained))
@@ -360,7 +364,7 @@ def _gains(task: Task, untrained: Sighted, trained: Sighted) -> dict[str, float]
 
 
 def _errors(losses: NDArray[np.float64], users: NDArray[np.intp]) -> float:
-    """The fall of losses [without and with history, rows] in standard errors, with users [rows] as units."""
+    """The fall between losses [without and with history, rows] in standard errors, clustered by users [rows]."""
     fall = np.bincount(users, losses[0] - losses[1])[np.bincount(users) > 0]
     error = fall.std() * np.sqrt(len(fall))
     return float(fall.sum() / error) if error > 0 else 0.0

@@ -1,8 +1,8 @@
 """The networks: Wide & Deep trunks with heads for outcomes, transitions, values at many prices, and behaviour.
 
 `WideDeep` sums a linear part that memorises and a deep part that generalises. `OutcomeNetwork` and `TransitionNetwork`
-make the environment model; `ValueNetwork` and `Immediate` are those of learning without a model. Networks of one shape
-are stacked: every array has a leading axis, and one compiled program serves them all.
+form the environment model; `ValueNetwork` and `Immediate` serve learning without a model. Networks of one shape are
+stacked: every array has a leading axis, and one compiled program serves them all.
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ export.register_namedtuple_serialization(FixedPart, serialized_name="redenvelope
 
 
 class Pieces(eqx.Module):
-    """A piecewise linear encoding of numbers (Gorishniy et al. 2022): each is cut into pieces at its quantiles, or at
-    its values where these are few, and a piece says how much of it lies below the number, from 0 to 1. Not learned."""
+    """Piecewise linear encoding of numbers (Gorishniy et al. 2022): each number's range is cut into pieces at its
+    quantiles, or at its values if they are few; a piece encodes the part of it below the number, from 0 to 1. Not
+    learned."""
 
     low: jax.Array
-    """Where each piece begins, [pieces]."""
+    """Lower end of each piece, [pieces]."""
     width: jax.Array
     """[pieces]"""
     counts: tuple[int, ...] = eqx.field(static=True)
@@ -64,11 +65,11 @@ class Pieces(eqx.Module):
 
 
 StatePieces = tuple[Pieces | None, Pieces | None]
-"""Of the static and the dynamic numbers; None where a state has no numbers of that kind."""
+"""Pieces of the static and of the dynamic numbers; None if a state has no numbers of that kind."""
 
 
 def state_pieces(examples: Examples, rows: NDArray[np.int64], most: int, most_columns: int) -> StatePieces:
-    """Pieces of the numbers of some rows of a log: at most `most` of each number, and `most_columns` in all."""
+    """Fit pieces to the numbers in some rows of a log: at most `most` per number, and `most_columns` in all."""
     rows = rows[:: max(1, len(rows) // _STATISTICS_ROWS)]
     layout = examples.layout
     places = (slice(len(layout.static_categories), layout.static_width), layout.numbers)
@@ -80,7 +81,7 @@ def state_pieces(examples: Examples, rows: NDArray[np.int64], most: int, most_co
 
 
 def new_pieces(counts: tuple[int, ...], cuts: Sequence[NDArray[np.floating]] | None = None) -> Pieces | None:
-    """Pieces between cuts, [pieces + 1] of each column (of any place where None); None where there are none."""
+    """Pieces between the cuts [pieces + 1] of each column (placeholders if None); None if there are no pieces."""
     if not sum(counts):
         return None
     cuts = cuts or [np.arange(count + 1.0) for count in counts]
@@ -95,7 +96,7 @@ def piece_counts(pieces: StatePieces) -> tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def _cuts(values: NDArray[np.floating], most: int) -> NDArray[np.float64]:
-    """Where a number [rows] is cut: at its quantiles, or at its values where these are few; one cut makes no piece."""
+    """The cuts of a number [rows]: its quantiles, or its values if they are few; a single cut makes no piece."""
     found = np.unique(values)
     if len(found) > most + 1:
         found = np.unique(np.quantile(values, np.linspace(0.0, 1.0, most + 1), method="nearest"))
@@ -125,9 +126,9 @@ class WideDeep(eqx.Module):
     deep_weights: jax.Array
     """[units of the last hidden layer, outputs]"""
     static_pieces: Pieces | None
-    """Of the static numbers."""
+    """Pieces of the static numbers."""
     dynamic_pieces: Pieces | None
-    """Of the dynamic numbers."""
+    """Pieces of the dynamic numbers."""
     layout: StateLayout = eqx.field(static=True)
 
     def __init__(
@@ -165,7 +166,7 @@ class WideDeep(eqx.Module):
         return raw + self._hidden(jnp.concatenate([numbers, *embedded], axis=1)) @ self.deep_weights
 
     def last_inputs(self, states: jax.Array) -> jax.Array:
-        """What the outputs are linear in, [n, width] -> [n, units + numbers + dimensions of embeddings]."""
+        """The inputs of the linear last layer, [n, width] -> [n, units + numbers + dimensions of embeddings]."""
         numbers = self._number_inputs(states)
         embedded = [
             _look_up(code, table) for code, table in zip(self._codes(states), self.embedding_tables, strict=True)
@@ -175,7 +176,7 @@ class WideDeep(eqx.Module):
         )
 
     def with_last_layer(self, weights: NDArray[np.float32]) -> WideDeep:
-        """The same network with other outputs: weights [last inputs, outputs] of `last_inputs`."""
+        """The same network with another last layer: weights [last inputs, outputs] on `last_inputs`."""
         sizes = [int(table.shape[1]) for table in self.embedding_tables]
         units, numbers = len(self.deep_weights), self._numbers
         deep, wide, *own = np.split(weights, np.cumsum([units, numbers, *sizes])[:-1])
@@ -188,7 +189,7 @@ class WideDeep(eqx.Module):
         return changed
 
     def weighted(self, weights: jax.Array) -> WideDeep:
-        """The same network with every column of a state [width] weighted where it enters."""
+        """The same network with every input multiplied by the weight [width] of its state column."""
         own = weights[self._columns][:, None]
 
         def parts(network: WideDeep) -> list[jax.Array]:
@@ -203,7 +204,7 @@ class WideDeep(eqx.Module):
 
     @property
     def _columns(self) -> NDArray[np.intp]:
-        """The column of a state that each input of the trunk comes from, [inputs]."""
+        """The state column behind each input of the trunk, [inputs]."""
         layout, codes = self.layout, np.arange(len(self.layout.static_categories))
         static, dynamic = (() if own is None else own.counts for own in (self.static_pieces, self.dynamic_pieces))
         fixed = np.arange(len(codes), layout.static_width)
@@ -265,7 +266,7 @@ class WideDeep(eqx.Module):
         return columns + _count(self.static_pieces) + _count(self.dynamic_pieces)
 
     def _number_inputs(self, states: jax.Array) -> jax.Array:
-        """All of a state but its static codes, [n, width] -> [n, numbers]."""
+        """All inputs except the static codes, [n, width] -> [n, numbers]."""
         return jnp.concatenate(
             [self._fixed_inputs(states), self._changing_inputs(states[:, self.layout.step :])], axis=1
         )
@@ -276,8 +277,8 @@ class WideDeep(eqx.Module):
         return fixed if self.static_pieces is None else jnp.concatenate([fixed, self.static_pieces(fixed)], axis=1)
 
     def _changing_inputs(self, columns: jax.Array) -> jax.Array:
-        """The columns of states from the step on, with the step as hat functions, so that effects may differ from step
-        to step, and the pieces of numbers: [n, changing] -> [n, changing inputs]."""
+        """The columns of states from the step on, with the step as hat functions, so that effects may differ between
+        steps, and the pieces of dynamic numbers: [n, changing] -> [n, changing inputs]."""
         parts = [step_hats(columns[:, :1], hat_count(self.layout)), columns[:, 1:]]
         if self.dynamic_pieces is not None:
             parts.append(self.dynamic_pieces(columns[:, 1 : 1 + self.layout.dynamic_numbers]))
@@ -288,7 +289,7 @@ class WideDeep(eqx.Module):
         return [states[:, column].astype(jnp.int32) for column in range(len(self.layout.static_categories))]
 
     def _hidden(self, units: jax.Array, first: int = 0) -> jax.Array:
-        """The last hidden layer, from what enters the one at `first`: both [n, units]."""
+        """The last hidden layer, from the inputs of the layer at index `first`: both [n, units]."""
         for weights, biases in zip(self.trunk_weights[first:], self.trunk_biases[first:], strict=True):
             units = jax.nn.silu(units @ weights + biases)
         return units
@@ -309,7 +310,7 @@ def step_hats(step: jax.Array, hats: int) -> jax.Array:
 
 
 def hat_count(layout: StateLayout) -> int:
-    """Hat functions of the step."""
+    """Number of hat functions of the step."""
     return min(round(1.0 / layout.step_change) + 1, _LARGEST_HATS)
 
 
@@ -330,7 +331,7 @@ class OutcomeNetwork(eqx.Module):
 
     network: WideDeep
     responses: tuple[Response, ...]
-    """Of the reward, then of each cost and, where users leave, of survival."""
+    """Response structures of the reward, each cost and, if users leave, survival."""
 
     def __init__(
         self,
@@ -353,17 +354,17 @@ class OutcomeNetwork(eqx.Module):
         return started
 
     def weighted(self, weights: jax.Array) -> OutcomeNetwork:
-        """The same network with every column of a state [width] weighted where it enters."""
+        """The same network with every input multiplied by the weight [width] of its state column."""
         changed: OutcomeNetwork = eqx.tree_at(lambda part: part.network, self, self.network.weighted(weights))
         return changed
 
     def expected(self, states: jax.Array, targets: OutcomeTargets) -> tuple[jax.Array, ...]:
-        """Expected outcomes of all actions and, where users leave, survival: [n, width] -> [actions, n] of each."""
+        """Expected outcomes of all actions and, if users leave, survival: [n, width] -> [actions, n] each."""
         return targets.means(self._scores(self.network(states)))
 
     def expected_at(self, fixed: FixedPart, nodes: jax.Array, targets: OutcomeTargets) -> tuple[jax.Array, ...]:
         """The same for the changing columns of nodes [groups, size, changing] and a fixed part [groups, ...]:
-        [actions, groups · size] of each."""
+        [actions, groups · size] each."""
         return targets.means(self._scores(self.network.at(fixed, nodes)))
 
     def losses(self, rows: Rows, targets: OutcomeTargets) -> jax.Array:
@@ -375,7 +376,7 @@ class OutcomeNetwork(eqx.Module):
         return targets.losses([(own * taken).sum(axis=0) for own in scores], action, jnp.asarray(rows.outcomes))
 
     def _scores(self, raw: jax.Array) -> list[jax.Array]:
-        """Raw outputs [n, outputs] -> scores [actions, n] of each response."""
+        """Raw outputs [n, outputs] -> scores of each response, [actions, n] each."""
         edges = pairwise(accumulate((response.outputs for response in self.responses), initial=0))
         turned = raw.T
         return [response(turned[first:last]) for response, (first, last) in zip(self.responses, edges, strict=True)]
@@ -438,8 +439,8 @@ class TransitionNetwork(eqx.Module):
         events, actions, tail = self.level.shape
         both = event[:, :, None] * jax.nn.one_hot(action, actions)[:, None, :]
         both = both.reshape(len(states), events * actions)
-        # The network's outputs are [events, 1 + rank, tail]: base and weights of the shapes after every event. Products
-        # weight and add up those of the row's own event: sums over such short axes would not be vectorised.
+        # The network's outputs are [events, 1 + rank, tail]: base and weights of the shapes after every event. Those of
+        # the row's own event are summed by matrix products, because sums over such short axes would not be vectorised.
         shares = jnp.concatenate([jnp.ones((1, actions)), self.shapes])
         own = jnp.einsum("ef,ka->eafk", jnp.eye(events), shares)[..., None] * jnp.ones(tail)
         weights = both @ own.reshape(events * actions, -1)
@@ -464,9 +465,10 @@ class TransitionNetwork(eqx.Module):
     ) -> jax.Array:
         """Expected tail after every action, [actions, tail, n], of n = groups · size nodes [groups, size, changing].
 
-        `fixed` is the fixed part of the groups [groups, ...]; `chances` are those of each event, [actions, n].
+        `fixed` is the fixed part of the groups [groups, ...]; `chances` are the probabilities of the events,
+        [actions, n] each.
         """
-        # The rows come last: they fill the vector registers, which the few events, actions and columns do not.
+        # Rows are the last axis, to fill the vector registers: events, actions and columns are too few.
         events, actions, tail = self.level.shape
         columns = nodes.reshape(-1, nodes.shape[2])
         raw = self.network.at(fixed, nodes).T.reshape(events, 1 + len(self.shapes), tail * len(columns))
@@ -480,7 +482,8 @@ class TransitionNetwork(eqx.Module):
         return expected
 
     def _tail(self, now: jax.Array, scores: jax.Array, scale: TailScale) -> jax.Array:
-        """What scores [actions, tail, n] make of the dynamic numbers `now` [numbers, n]: [actions, tail, n]."""
+        """The expected next tail from scores [actions, tail, n] and dynamic numbers `now` [numbers, n], of the scores'
+        shape."""
         numbers, binaries, categories = _places(self.layout)
         moved = now + scale.change[:, None] * scores[:, numbers]
         parts = [jnp.clip(moved, scale.low[:, None], scale.high[:, None]), jax.nn.sigmoid(scores[:, binaries])]
@@ -498,12 +501,12 @@ def _places(layout: StateLayout) -> tuple[slice, slice, tuple[slice, ...]]:
     return shift(layout.numbers), shift(layout.binaries), tuple(shift(block) for block in layout.categories)
 
 
-# The event of a step is nothing, a reward, or a reward and a payment (of the first cost). The transition network is
-# conditioned on it: that leaves little to learn, and the next state uses the outcome network's probabilities of events.
+# The event of a step is nothing, a reward, or a reward with a payment (of the first cost). Transitions are conditioned
+# on it, which leaves little to learn; the outcome network gives the probabilities of events.
 
 
 def event_count(targets: OutcomeTargets) -> int:
-    """One event where the reward is a number, two where it is binary, three where only rewarded users cost anything."""
+    """Number of events: one if the reward is a number, two if it is binary, three if costs need a reward."""
     if not isinstance(targets.reward, BinaryReward):
         return 1
     return 3 if isinstance(targets.costs[0], RewardedCost) else 2
@@ -519,7 +522,7 @@ def logged_events(rows: Rows, events: int) -> jax.Array:
 
 
 def event_chances(outcomes: Sequence[jax.Array], targets: OutcomeTargets, events: int) -> list[jax.Array]:
-    """Probability of each event, given the expected outcomes; all [actions, n]."""
+    """Probability of each event, given the expected outcomes; [actions, n] each."""
     rewards = outcomes[0]
     if events == 1:
         return [jnp.ones(rewards.shape)]
@@ -546,9 +549,9 @@ def slots(count: int) -> NDArray[np.float32]:
 class ValueNetwork(eqx.Module):
     """States [n, width] -> reward, cost (and entropy bonus) to go after every action, at every price.
 
-    Dueling heads: one output of a curve is the value of the state, the others weight shapes over the actions that sum
-    to zero. The prices share the trunk, the curves and the shapes, and every row trains all of them at once, so many
-    prices cost little more than one.
+    Dueling heads: one output per curve is the value of the state, the others weight shapes over the actions that sum to
+    zero. Prices share the trunk, curves and shapes, and every row trains all prices at once, so that many prices cost
+    little more than one.
     """
 
     network: WideDeep
@@ -557,14 +560,13 @@ class ValueNetwork(eqx.Module):
     shapes: jax.Array
     """Advantages over the actions, [rank, actions]."""
     basis: jax.Array
-    """Each curve as a vector over heads, in the scale of their targets, [curves, heads, components]; orthogonal; not
-    learned."""
+    """Each curve as a vector over standardised heads, [curves, heads, components]; orthogonal; not learned."""
     centre: jax.Array
     """Mean of the targets, [heads, components]; not learned."""
     scale: jax.Array
     """Standard deviation of the targets, [heads, components]; not learned."""
     slot: jax.Array
-    """Which fold the network learns from, one-hot, [folds]; not learned."""
+    """The fold that the network learns from, one-hot, [folds]; not learned."""
 
     def __call__(self, states: jax.Array) -> jax.Array:
         """[n, width] -> [n, heads, components, actions]."""
@@ -592,7 +594,7 @@ def new_value_networks(
     folds: int,
     seed: int,
 ) -> ValueNetwork:
-    """Untrained networks, every array with a leading axis [folds]; at most one curve per head and component."""
+    """Untrained networks, every array with a leading axis [folds]; at most one curve for each head and component."""
     shapes = LowRankResponse(actions, rank=actions - 1 if rank is None else rank).shapes
     curves = min(curves, heads * components)
     basis = np.eye(curves, heads * components, dtype=np.float32).reshape(curves, heads, components)
@@ -613,7 +615,7 @@ def new_value_networks(
 
 
 def networks_at(futures: ValueNetwork | None, stage: int) -> ValueNetwork | None:
-    """The networks of one step out of those of all, [steps - 1, folds] -> [folds]; None if nothing follows."""
+    """The networks of one step, [steps - 1, folds] -> [folds]; None after the last step."""
     if futures is None or stage >= futures.centre.shape[0]:
         return None
     chosen: ValueNetwork = jax.tree.map(lambda array: np.asarray(array)[stage], futures)

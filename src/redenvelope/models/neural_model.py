@@ -1,7 +1,7 @@
-"""The neural environment model: an ensemble of outcome and transition networks, its prediction, and its storage.
+"""The neural environment model: an ensemble of outcome and transition networks, its predictions, and its storage.
 
-The history in a state is not predicted: an action changes it by known amounts (`KnownMoves`). Weights are stored as
-arrays by the name of their place in the model, and checked before anything is built from them.
+The history in a state is not predicted: an action changes it in known ways (`KnownMoves`). Weights are stored as arrays
+named by their place in the model, and checked before anything is built from them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from redenvelope.serialization import from_plain, to_plain
 
 @dataclass(frozen=True)
 class Architecture:
-    """The shapes of the networks: all that is needed to build them."""
+    """The shapes of the networks: everything that is needed to build them."""
 
     layout: StateLayout
     actions: int
@@ -55,11 +55,11 @@ class Architecture:
     cost_structures: tuple[str, ...]
     """One per budget."""
     survival_structure: str | None = None
-    """Of survival; None where nobody leaves."""
+    """Response structure of survival; None if nobody leaves."""
     attributes: int = 0
     """Attributes of the actions, see `ItemResponse`."""
     pieces: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
-    """Pieces of each static and of each dynamic number (see `Pieces`); empty where numbers are not cut."""
+    """Pieces of each static and of each dynamic number (see `Pieces`); empty if numbers are not cut."""
 
     def __post_init__(self) -> None:
         if min(self.actions, self.members, self.events, len(self.cost_structures), *self.hidden) < 1:
@@ -72,7 +72,7 @@ class Architecture:
 
     @property
     def structures(self) -> tuple[str, ...]:
-        """Of the outcomes and, where users leave, of survival, [responses]."""
+        """Response structures of the outcomes and, if users leave, of survival, [responses]."""
         staying = () if self.survival_structure is None else (self.survival_structure,)
         return (self.reward_structure, *self.cost_structures, *staying)
 
@@ -85,8 +85,8 @@ class Architecture:
     ) -> dict[str, Any]:
         """Untrained networks that start from scores [responses, actions]; every array with a leading axis [members].
 
-        A member does not depend on the number of members. `pieces` are those that the architecture counts;
-        `attributes` are those of the actions, [attributes, actions], zeros unless given.
+        A member does not depend on the number of members. `pieces` must match the architecture's counts; `attributes`
+        are the actions' attributes, [attributes, actions], zeros by default.
         """
         pieces = pieces or (new_pieces(self.pieces[0]), new_pieces(self.pieces[1]))
         known = np.zeros((self.attributes, self.actions), np.float32) if attributes is None else attributes
@@ -103,7 +103,7 @@ class Architecture:
 
 @dataclass(frozen=True)
 class _WrittenModel:
-    """A model as plain data, beside its weights."""
+    """A model as plain data, without its weights."""
 
     architecture: Architecture
     reward_target: WrittenTarget
@@ -122,9 +122,9 @@ class NeuralModel(eqx.Module):
     scale: TailScale
     architecture: Architecture = eqx.field(static=True)
     history: KnownMoves | None = None
-    """How a step changes the history in a state; None where states have none."""
+    """How a step changes the history in a state; None if states have no history."""
     calibration: Calibration | None = None
-    """What is made of the networks' outcomes; None leaves them as they are."""
+    """Calibration of the networks' outcomes; None leaves them as they are."""
 
     @property
     def actions(self) -> int:
@@ -182,7 +182,7 @@ class NeuralModel(eqx.Module):
         return outcomes, jnp.concatenate(parts, axis=-1)
 
     def _responses(self, fixed: FixedPart, nodes: jax.Array) -> tuple[jax.Array, ...]:
-        """Outcomes and, where users leave, survival, each [actions, groups · size]."""
+        """Outcomes and, if users leave, survival, [actions, groups · size] each."""
         found: tuple[jax.Array, ...] = _mean_over_members(
             lambda network, own: network.expected_at(own, nodes, self.targets), self.outcome, fixed
         )
@@ -238,7 +238,7 @@ class NeuralModel(eqx.Module):
         return np.stack(reached), np.stack(outcomes, axis=1)
 
     def of_member(self, member: int) -> NeuralModel:
-        """One member's model as an ensemble of copies: with the same shapes, nothing needs to be compiled."""
+        """One member's model as an ensemble of copies: the shapes are the same, so nothing has to be compiled."""
         copies = [member] * self.architecture.members
         outcome, transition = jax.tree.map(lambda array: np.asarray(array)[copies], (self.outcome, self.transition))
         return replace(self, outcome=outcome, transition=transition)
@@ -282,14 +282,14 @@ class NeuralModel(eqx.Module):
         return cls(*learned, architecture, history, parts.get("calibration"))
 
 
-# For so few users all members at once fit the cache, and the turns of a loop take longer than the members.
+# With so few users all members at once fit the cache, and a loop over members has more overhead than work.
 _FEW_GROUPS = 8
 
 
 def _mean_over_members(function: Callable[[Any, FixedPart], Any], networks: Any, fixed: FixedPart) -> Any:
-    """Mean of a function of each member's network and own fixed part; arrays [members, ...], [groups, members, ...].
+    """Mean over members of a function of the member's network [members, ...] and fixed part [groups, members, ...].
 
-    Members are computed one after the other: the hidden layers of all at once would not fit the cache.
+    Members are computed one after the other, because the hidden layers of all at once would not fit the cache.
     """
     both = (networks, jax.tree.map(lambda array: jnp.moveaxis(array, 1, 0), fixed))
     members = len(jax.tree.leaves(networks)[0])
@@ -317,7 +317,7 @@ def _skeleton(architecture: Architecture) -> dict[str, Any]:
 
 
 def _sizes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
-    """Smallest sizes of the networks' parts, by name."""
+    """Sizes that the weights must be large enough for, by name; see `require_sizes`."""
     layout, members = architecture.layout, architecture.members
     sizes: dict[str, tuple[int, ...]] = {
         "members": (members, len(architecture.structures)),
@@ -335,17 +335,17 @@ def _sizes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     return sizes
 
 
-# Arrays built temporarily while weights are read may be this many times as large as the weights.
+# Arrays built temporarily while weights are read may be up to this many times as large as the weights.
 _SLACK = 64
 
 
 def named_arrays(parts: dict[str, Any]) -> dict[str, NDArray[np.float32]]:
-    """The arrays of every part, named by their place in it."""
+    """The arrays of all parts, named by their place in the part."""
     return {name: np.asarray(leaf) for name, leaf in _named_leaves(parts)}
 
 
 def restored(skeletons: dict[str, Any], arrays: dict[str, NDArray[np.float32]]) -> dict[str, Any]:
-    """Parts like `skeletons`, with the arrays of `named_arrays`; what is missing or does not fit is refused."""
+    """Parts like `skeletons` with arrays from `named_arrays`; missing, unexpected or ill-fitting ones are refused."""
     expected = _named_leaves(skeletons)
     names = [name for name, _ in expected]
     if set(names) != set(arrays):
@@ -377,7 +377,7 @@ def require_sizes(sizes: Mapping[str, tuple[int, ...]], arrays: Mapping[str, NDA
 
 
 def _named_leaves(parts: dict[str, Any]) -> list[tuple[str, Any]]:
-    """In the order in which jax flattens them."""
+    """Names and arrays of the parts, in the order in which jax flattens them."""
     return [
         (f"{path[0].key}{jax.tree_util.keystr(path[1:])}", leaf)
         for path, leaf in jax.tree_util.tree_flatten_with_path(parts)[0]
@@ -385,7 +385,7 @@ def _named_leaves(parts: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 class KnownMoves(eqx.Module):
-    """`HistoryMoves` in single precision: how an action changes the history in a state."""
+    """`HistoryMoves` in float32: how an action changes the history in a state."""
 
     keep: jax.Array
     """[actions, columns]"""
@@ -396,7 +396,7 @@ class KnownMoves(eqx.Module):
 
 
 def known_moves(moves: HistoryMoves | None, layout: StateLayout) -> KnownMoves | None:
-    """The moves of a layout's history (zeros if `moves` is None); None where the layout has no history."""
+    """The moves of a layout's history (zeros if `moves` is None); None if the layout has no history."""
     if not layout.history_actions:
         return None
     width = layout.history.stop - layout.history.start

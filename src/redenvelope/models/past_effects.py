@@ -1,9 +1,10 @@
-"""Effects of the past that the state does not show: whether outcomes depend on it, and by how much.
+"""Effects of the past that the state does not show: whether outcomes depend on the past (`past_scores`), and how much
+(`PastEffects`).
 
-Both are regressions on logged rows, without importance weights, so they see far smaller effects than a comparison of
-estimators does. Outcomes and the columns of the past are first freed of what the state explains, by step and action.
-Effects may differ between users: loyal users acquire a habit and dormant ones tire, with no effect on average. So the
-columns of the past are also multiplied by the static columns.
+Both are regressions on logged rows without importance weights, so they detect far smaller effects than a comparison of
+estimators. Outcomes and columns of the past are first residualised on the state, by step and action. Effects may differ
+between users (loyal users acquire a habit and dormant ones tire, with no effect on average), so the columns of the past
+are also multiplied by the static columns.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from redenvelope.log.encoding.layout import StateLayout
 from redenvelope.log.log import Log
 from redenvelope.models.dataset import Examples
 
-_MOST_ROWS = 50_000  # a history that matters shows on fewer
+_MOST_ROWS = 50_000  # enough to detect a history that matters
 _MOST_CODES = 30  # of a static category; rarer codes share the constant
 _ROWS_PER_COLUMN = 5  # fewest rows of a step and action per column
 _MOST_PRODUCTS = 150  # of two columns: interactions and curvature must not look like an effect of history
@@ -32,13 +33,13 @@ _PLAIN_ERRORS, _PLAIN_SHARE = 10.0, 0.004
 _RIDGE = 1e-3  # of the columns' own variance, for collinear columns
 
 
-# What is known of the past.
+# Columns that describe the past.
 
 
 def lagged(log: Log) -> Float32Array:
     """Actions and outcomes two and three steps before each row, [rows, columns]; zero where there was no such step.
 
-    The history tells of the last step and of sums; a cost that is booked later depends on a single earlier step.
+    The history holds only the last step and sums; a cost that is booked later depends on a single earlier step.
     """
     position = np.arange(len(log)) - np.repeat(log.starts[:-1], log.lengths)
     spread = np.sqrt((log.measured**2).mean(axis=1))
@@ -61,9 +62,9 @@ def static_columns(states: NDArray[np.floating], layout: StateLayout) -> FloatAr
 
 
 def with_products(past: NDArray[np.floating], static: FloatArray) -> FloatArray:
-    """Columns of the past, then their products with static columns, as many as fit, [rows, columns].
+    """Columns of the past, then their products with as many static columns as `_MOST_PAST` allows, [rows, columns].
 
-    Indicators come first: groups of users differ more often than along a number.
+    Indicators come first, because effects differ between groups of users more often than along a number.
     """
     most = max(_MOST_PAST // max(past.shape[1], 1) - 1, 0)
     order = np.argsort(~np.isin(static, (0.0, 1.0)).all(axis=0), kind="stable")[:most]
@@ -76,7 +77,7 @@ def with_products(past: NDArray[np.floating], static: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class PastScore:
-    """How an outcome depends on the history beyond the state."""
+    """How strongly an outcome depends on the history beyond the state."""
 
     errors: float
     """The joint score of all columns in standard errors: (χ² − columns) / √(2 · columns)."""
@@ -85,18 +86,18 @@ class PastScore:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the history clearly matters, beyond the curvature that products of columns leave.
+        """Whether the history clearly matters, beyond any curvature that products of columns do not remove.
 
-        The two limits were chosen on eight campaigns or fewer of each of nine families; `benchmarks/past.py` counts
-        on others how often habits and late costs are found, and how often a complete state raises an alarm.
+        The two limits were chosen on at most eight campaigns of each of nine families; on others, `benchmarks/past.py`
+        counts how often habits and late costs are found, and how often a complete state raises a false alarm.
         """
         return self.errors > _PLAIN_ERRORS and self.share > _PLAIN_SHARE
 
 
 def past_scores(examples: Examples) -> tuple[PastScore, ...]:
-    """The score test of each outcome, [outcomes], on states that contain the history, with users as units.
+    """The score test of each outcome, [outcomes], on states that contain the history, clustered by user.
 
-    The history by itself and with its products: either may be plain, and products dilute what needs none.
+    It takes the clearer result of the history alone and the history with products, which dilute effects without them.
     """
     # The first users of the log, which is sorted by user ids.
     users = int(np.searchsorted(examples.starts, min(len(examples), _MOST_ROWS), side="right")) - 1
@@ -125,9 +126,9 @@ def _freed(
     told: bool,
     further: FloatArray | None = None,
 ) -> FloatArray:
-    """Residuals of columns [rows, any] after regressions on the state, one for each cell [rows], in place.
+    """Residuals of the columns `left` [rows, any] from regressions on the state, one per cell [rows]; in place.
 
-    `told` says whether the state's own history is part of the state; `further` is another column of it, [rows].
+    `told` says whether the state includes its history; `further` is one more column of the state, [rows].
     """
     for own in np.unique(cell):
         rows = np.flatnonzero(cell == own)
@@ -140,8 +141,8 @@ def _freed(
 def _columns(
     states: NDArray[np.floating], layout: StateLayout, told: bool, further: FloatArray | None
 ) -> tuple[FloatArray, int]:
-    """A constant, the state with one column per category code, and products of columns, [rows, columns]; and how many
-    columns precede the products."""
+    """Regressors: a constant, the state with one column per category code, and products of columns, [rows, columns];
+    and the number of columns before the products."""
     static = static_columns(states, layout)
     last = layout.width if told else layout.history.start
     first = [] if further is None else [further[:, None]]
@@ -153,8 +154,8 @@ def _columns(
 
 
 def _free_of(columns: FloatArray, plain: int, left: FloatArray, rows: IntArray) -> None:
-    """Replace some rows of `left` [all rows, any] by their residuals of a regression on their columns [some rows,
-    columns], in place; zero where they are too few. Products are left out as far as there are few rows."""
+    """Replace some rows of `left` [all rows, any] in place by residuals from a regression on `columns` [some rows,
+    columns]. With few rows, products are dropped; with too few for the `plain` columns, residuals are zero."""
     width = min(len(rows) // _ROWS_PER_COLUMN, columns.shape[1])
     if width < plain:
         left[rows] = 0.0
@@ -166,7 +167,7 @@ def _free_of(columns: FloatArray, plain: int, left: FloatArray, rows: IntArray) 
 
 
 def _score(outcome: FloatArray, past: FloatArray, starts: NDArray[np.int64]) -> PastScore:
-    """The score of the residuals of an outcome [rows] and of the history [rows, columns]."""
+    """The score of the residuals of an outcome [rows] and of the past [rows, columns]."""
     spread = float((outcome**2).sum())
     squares = (past**2).sum(axis=0)
     varies = squares > 1e-6 * max(float(squares.max(initial=0.0)), 1e-12)
@@ -174,7 +175,7 @@ def _score(outcome: FloatArray, past: FloatArray, starts: NDArray[np.int64]) -> 
         return PastScore(0.0, 0.0)
     past = past[:, varies] / np.sqrt(squares[varies])
     scores = _added(past, outcome, starts[:-1])
-    # Directions that several columns share count once.
+    # Collinear columns count as one direction.
     sizes, directions = np.linalg.eigh(scores.T @ scores)
     sure = sizes > 1e-8 * sizes[-1]
     if not sure.any():  # no residual where the history varies
@@ -187,42 +188,42 @@ def _score(outcome: FloatArray, past: FloatArray, starts: NDArray[np.int64]) -> 
     return PastScore(float((square - count) / np.sqrt(2 * count)), explained / spread)
 
 
-# Effects: by how much outcomes depend on the past, and how exactly that is known.
+# Effects: how much outcomes depend on the past, with standard errors.
 
 
 @dataclass(frozen=True, eq=False)
 class PastEffects:
-    """Linear effects of the past on outcomes beyond the state, each kind of action with effects of its own.
+    """Linear effects of the past on outcomes beyond the state, separately for each kind of action.
 
-    Regressors are the products of the kinds of a row's action with the columns of its past, [rows, width]. They are
-    never made: a row has few kinds, so most of them are zero.
+    Regressors [rows, width] are the products of a row's kinds of action with the columns of its past. They are never
+    materialised, because a row has few kinds and most products are zero.
     """
 
     keys: NDArray[np.uint64]
-    """Of the users they were learned from, [users]."""
+    """Keys of the users they were learned from, [users]."""
     starts: NDArray[np.int64]
     """First row of each user, and the number of rows at the end, [users + 1]."""
     past: Float32Array
     """Columns of the past with their products, [rows, columns]."""
     kinds: Float32Array
-    """What kind of action each row has, [rows, kinds]: one column per action, or a constant and the action's rank."""
+    """Kind of each row's action, [rows, kinds]: one column per action, or a constant and the action's rank."""
     freed: Float32Array
-    """Columns of the past freed of what the state explains, [rows, columns]."""
+    """Residuals of the columns of the past given the state, [rows, columns]."""
     scale: FloatArray
-    """One over the size of each regressor, [width = kinds · columns]; 0 where it does not vary."""
+    """Inverse root mean square of each regressor, [width = kinds · columns]; 0 if it does not vary."""
     effects: FloatArray
-    """Of regressors of unit size, [outcomes, width]."""
+    """Coefficients of regressors scaled to unit size, [outcomes, width]."""
     covariance: FloatArray
-    """Of the effects, with users or clusters as units, [outcomes, width, width]."""
+    """Covariance of the effects, clustered by user or cluster, [outcomes, width, width]."""
 
     @property
     def is_known(self) -> bool:
-        """Whether there were rows enough for any regression."""
+        """Whether there were enough rows for any regression."""
         return bool(self.scale.any())
 
     @classmethod
     def of(cls, log: Log, states: Float32Array, layout: StateLayout, past: NDArray[np.floating]) -> PastEffects:
-        """Learn from a log with its states [rows, width] and columns of its past [rows, columns]."""
+        """Estimate the effects from a log with its states [rows, width] and columns of its past [rows, columns]."""
         columns, outcomes = with_products(past, static_columns(states, layout)), len(log.outcomes)
         actions, rank = len(log.catalogue), log.action / max(len(log.catalogue) - 1, 1)
         left, known = np.concatenate([log.outcomes.T, columns], axis=1), columns.astype(np.float32)
@@ -251,19 +252,19 @@ class PastEffects:
         return np.repeat(np.isin(self.keys, keys), np.diff(self.starts))
 
     def weighed(self, rows: IntArray, weights: FloatArray) -> FloatArray:
-        """Sums of the regressors of some rows [some] with weights [some, prices], [width, prices]."""
+        """Weighted sums [width, prices] of the regressors of some rows [some], with weights [some, prices]."""
         return self.scale[:, None] * _summed(self.kinds[rows], self.freed[rows], weights)
 
     def moved(self, shift: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """What a shift of the past [width, prices] adds to outcomes, and its error, [outcomes, prices] each."""
+        """Effect on outcomes of a shift of the past [width, prices], and its standard error: [outcomes, prices]."""
         variance = np.einsum("wp,owv,vp->op", shift, self.covariance, shift, optimize=True)
         return self.effects @ shift, np.sqrt(np.maximum(variance, 0.0))
 
 
 @dataclass(frozen=True, eq=False)
 class _Regression:
-    """Regressors [rows, width] as in `PastEffects`, of which `inverse` [width, width] inverts the mean products of unit
-    size; what is independent begins at the rows `starts`."""
+    """A regression on the regressors [rows, width] of `PastEffects`: `inverse` [width, width] inverts their scaled Gram
+    matrix; independent units (users or clusters) begin at the rows `starts`."""
 
     kinds: FloatArray
     freed: FloatArray
@@ -272,7 +273,7 @@ class _Regression:
     starts: NDArray[np.int64]
 
     def of(self, outcome: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The effects on an outcome [rows] free of what the state explains, [width], and their covariance."""
+        """The effects on a residualised outcome [rows], [width], and their covariance [width, width]."""
         rows, used = len(outcome), self.scale > 0
         effects = self.inverse @ (self.scale * _summed(self.kinds, self.freed, outcome[:, None])[:, 0]) / rows
         by_kind = (self.scale * effects).reshape(self.kinds.shape[1], -1)
@@ -282,13 +283,13 @@ class _Regression:
             own[...] = _added(self.freed, kind * left, self.starts)
         spread = self.scale[:, None] * (scores.T @ scores) * self.scale
         covariance = self.inverse @ spread @ self.inverse / rows**2
-        # The residuals of a regression are smaller than the errors.
+        # Degrees-of-freedom correction: residuals of a fitted regression are smaller than the errors.
         return np.where(used, effects, 0.0), covariance * (rows / max(rows - int(used.sum()), 1))
 
 
 def _added(columns: FloatArray, weights: FloatArray, starts: NDArray[np.int64]) -> FloatArray:
-    """Sums of columns [rows, any] with weights [rows], many of them zero, over the rows from each of `starts` on to the
-    next."""
+    """Weighted sums of columns [rows, any] over the rows from each of `starts` to the next; many of the weights [rows]
+    are zero."""
     rows = np.flatnonzero(weights)
     edges = np.append(np.searchsorted(rows, starts), len(rows))
     shape = len(starts), len(columns)
@@ -296,8 +297,8 @@ def _added(columns: FloatArray, weights: FloatArray, starts: NDArray[np.int64]) 
 
 
 def _summed(kinds: NDArray[np.floating], freed: NDArray[np.floating], weights: FloatArray) -> FloatArray:
-    """Sums of products of kinds [rows, kinds] with columns [rows, columns], weighted [rows, prices]: [kinds · columns,
-    prices]."""
+    """Sums over rows of products of kinds [rows, kinds], columns [rows, columns] and weights [rows, prices]:
+    [kinds · columns, prices]."""
     parts = []
     for kind in kinds.T:
         own = np.flatnonzero(kind)
@@ -306,7 +307,7 @@ def _summed(kinds: NDArray[np.floating], freed: NDArray[np.floating], weights: F
 
 
 def _squares(kinds: FloatArray, freed: FloatArray) -> FloatArray:
-    """Sums of products of any two regressors, [width, width]."""
+    """The regressors' Gram matrix, [width, width]."""
     count = kinds.shape[1]
     blocks = [[np.zeros((freed.shape[1],) * 2)] * count for _ in range(count)]
     for one in range(count):

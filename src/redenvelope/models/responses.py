@@ -2,11 +2,10 @@
 
 Every structure has the same three parts: `outputs`, the number of raw outputs it needs; `start(scores)`, which
 sets it so that raw outputs of zero give the scores [actions]; and the call, raw [outputs, n] -> [actions, n].
+Among the structures that the log does not contradict, the loss on held-out users chooses (`choose_structure`).
 
-The rows come last: they fill the vector registers, which a few actions do not. Outputs are mixed by products of small
-matrices, because a sum fused with the exponential after it would not be vectorised.
-
-Held-out users choose among the structures that the log does not contradict.
+Rows are the last axis, because they fill the vector registers and a few actions do not. Outputs are mixed by products
+of small matrices, because a sum fused with the exponential after it would not be vectorised.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _SOFTPLUS_OF_ZERO = float(np.log(2.0))
 
 
 class Response(Protocol):
-    """A structure, as the networks use it."""
+    """A response structure, as the networks use it."""
 
     @property
     def outputs(self) -> int:
@@ -35,7 +34,7 @@ class Response(Protocol):
         ...
 
     def start(self, scores: NDArray[np.float64]) -> Response:
-        """The same structure, giving `scores` [actions] when every raw output is zero (as nearly as it can)."""
+        """The same structure, giving `scores` [actions], as nearly as it can, when every raw output is zero."""
         ...
 
     def __call__(self, raw: jax.Array) -> jax.Array:
@@ -68,7 +67,7 @@ class IndependentResponse(eqx.Module):
 
 
 class CumulativeResponse(eqx.Module):
-    """A base and steps that are never negative, in the order of cost: the response never falls."""
+    """A base and non-negative steps, in the order of cost: the response never falls."""
 
     level: jax.Array
     """Base of the cheapest action, [1]."""
@@ -166,12 +165,12 @@ class DoseResponse(eqx.Module):
 
 
 _ITEM_RANK = 6
-"""Shapes of items that nothing else is known of."""
+"""Number of shapes for items without attributes."""
 
 
 class ItemResponse(eqx.Module):
-    """base(s) + Σ_j g_j(s) · attribute_j(action) + Σ_k h_k(s) · shape_k(action): user × item through
-    what is known of the items, and through a few shapes that are learned; each item has a level of its own."""
+    """base(s) + Σ_j g_j(s) · attribute_j(action) + Σ_k h_k(s) · shape_k(action): user × item interactions through
+    the items' attributes and a few learned shapes; each item has a level of its own."""
 
     level: jax.Array
     """[actions]"""
@@ -249,17 +248,17 @@ MONOTONE: frozenset[str] = frozenset({"dose", "cumulative"})
 
 
 _FEW_ITEMS = 12
-"""Up to so many actions without attributes, two shapes or an own head for each say as much as an interaction."""
+"""With at most this many actions and no attributes, low rank or one head per action can express as much as items."""
 
 
 def tried_structures(actions: int, attributes: NDArray[np.float32] | None) -> tuple[str, ...]:
-    """The structures that suit a number of actions with attributes [attributes, actions], or without."""
+    """The structures worth trying for a number of actions with attributes [attributes, actions], or without."""
     plain = actions <= _FEW_ITEMS and (attributes is None or not len(attributes))
     return tuple(name for name in STRUCTURES if name != "items" or not plain)
 
 
 def new_response(name: str, actions: int, attributes: NDArray[np.float32] | None = None) -> Response:
-    """A structure by its name, for actions with attributes [attributes, actions] where these are known."""
+    """A new structure by its name, for actions with attributes [attributes, actions], if there are any."""
     if name == TRIAL:
         return TrialResponse(actions, attributes)
     if name not in STRUCTURES:
@@ -274,18 +273,18 @@ def new_response(name: str, actions: int, attributes: NDArray[np.float32] | None
 
 
 def zeros(*shape: int) -> jax.Array:
-    """Zeros in single precision; made by numpy, because jax would compile a program for every shape."""
+    """Zeros in float32; made by numpy, because jax would compile a program for every shape."""
     return float32(np.zeros(shape))
 
 
 def float32(values: ArrayLike) -> jax.Array:
-    """Values in single precision; converted by numpy and put where jax computes, for the same reason."""
+    """Values in float32 on jax's device; converted by numpy, for the same reason."""
     found: jax.Array = jax.device_put(np.asarray(values, np.float32))
     return found
 
 
 def _polynomials(actions: int, rank: int) -> NDArray[np.float32]:
-    """Curves of rising degree over the actions, orthogonal, of mean square one, [rank, actions]."""
+    """Orthogonal polynomials of rising degree over the actions, with mean square one, [rank, actions]."""
     place = np.linspace(-1.0, 1.0, actions)
     powers = np.stack([place**degree for degree in range(rank + 1)], axis=1)
     curves = np.linalg.qr(powers)[0][:, 1:] * np.sqrt(actions)
@@ -314,7 +313,7 @@ class StructureChoice:
 def falls(
     value: NDArray[np.float64], action: NDArray[np.int32], propensity: NDArray[np.float64], actions: int
 ) -> list[tuple[int, int]]:
-    """Pairs (cheaper, dearer) of actions where the mean of the dearer one is clearly lower; columns [rows].
+    """Pairs (cheaper, dearer) of actions where the dearer one's mean is clearly lower; the arguments are [rows].
 
     Rows are weighted by the inverse of their propensity: a behaviour policy that gives expensive actions to inactive
     users must not make these actions look worse.
@@ -326,7 +325,7 @@ def falls(
     # An action with only a few rows has no reliable standard error.
     count = np.bincount(action, minlength=actions)
     variance = np.where(count >= _LEAST_ROWS, squares / total**2, np.inf)
-    # Of the thousands of pairs among hundreds of actions, more differ by chance.
+    # Hundreds of actions have thousands of pairs, of which more differ by chance.
     errors = max(_FALL_ERRORS, float(np.sqrt(2 * np.log(max(actions * (actions - 1), 1)))))
     return [
         (cheaper, dearer)
@@ -337,8 +336,8 @@ def falls(
 
 
 def allowed_structures(contradictions: list[tuple[int, int]], tried: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of the structures tried that the log does not contradict, the most restrictive first; none that is monotone
-    where `falls` found a contradiction."""
+    """The tried structures that the log does not contradict, the most restrictive first: no monotone one if `falls`
+    found contradictions."""
     return tuple(name for name in tried if not (contradictions and name in MONOTONE))
 
 

@@ -1,6 +1,6 @@
 """Targets: what the scores of an outcome network mean, and the loss they are trained with.
 
-A score is a log odds, a standardised number, or the log odds of consuming a known amount; the log decides which. Where
+A score is a log odds, a standardised number, or the log odds of consuming a known amount; the log decides which. If
 users leave before the campaign ends, survival (the probability of a next step) is one more score of the same network:
 what makes users respond also makes them stay, and a node of a tree still costs one forward pass.
 """
@@ -116,7 +116,7 @@ class ConsumedCost(eqx.Module):
 
 
 class RewardedCost(eqx.Module):
-    """As ConsumedCost, where only rewarded users consume: the log odds of consumption, given a reward.
+    """As ConsumedCost, if only rewarded users consume: the score is the log odds of consumption given a reward.
 
     The cost is P(reward) · P(consumption | reward) · amount, so reward and cost cannot contradict each other.
     """
@@ -140,15 +140,15 @@ class OutcomeTargets(eqx.Module):
     costs: tuple[CostTarget, ...]
     """One per budget."""
     survival: Survival | None = None
-    """Where users leave, one more score after those of the outcomes."""
+    """If users leave: one more score, after those of the outcomes."""
 
     @property
     def all(self) -> tuple[RewardTarget | CostTarget, ...]:
-        """[outcomes]"""
+        """The target of each outcome, [outcomes]."""
         return (self.reward, *self.costs)
 
     def means(self, scores: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
-        """Expected outcomes and, where users leave, survival: scores [actions, n] of each -> [actions, n] of each."""
+        """Expected outcomes and, if users leave, survival: scores -> means, [actions, n] each."""
         # Not stacked: a loop that writes several of them into one array would not be vectorised.
         rewards = self.reward.mean(scores[0])
         own = scores[1 : 1 + len(self.costs)]
@@ -157,9 +157,9 @@ class OutcomeTargets(eqx.Module):
         return (rewards, *costs, *staying)
 
     def losses(self, scores: Sequence[jax.Array], action: jax.Array, outcomes: jax.Array) -> jax.Array:
-        """Loss of the logged action's scores, [n] of each, given the outcomes [n, outcomes]: [scores, n].
+        """Loss of the logged action's scores, [n] each, given the outcomes [n, outcomes]: [scores, n].
 
-        Where users leave, the last column of the outcomes says who stayed (see `Survival`).
+        If users leave, the last column of the outcomes says who stayed (see `Survival`).
         """
         reward = outcomes[:, 0]
         own = [
@@ -180,7 +180,7 @@ _KINDS: dict[str, Any] = {
 
 
 def reward_target(reward: NDArray[np.float64]) -> RewardTarget:
-    """Binary where every reward is 0 or 1, else a number."""
+    """Binary if every reward is 0 or 1, else a number."""
     if ((reward == 0) | (reward == 1)).all():
         return BinaryReward()
     return NumberReward(*_centre_and_scale(reward, "reward"))
@@ -189,7 +189,7 @@ def reward_target(reward: NDArray[np.float64]) -> RewardTarget:
 def cost_target(
     cost: NDArray[np.float64], reward: NDArray[np.float64], action: NDArray[np.int32], actions: int
 ) -> CostTarget:
-    """Consumed where the log has zeros and one amount per action; rewarded where consumption needs a reward of 1."""
+    """Consumed if the log has zeros and one amount per action; rewarded if, too, only users with reward 1 consume."""
     paid = cost > 0
     count = np.maximum(np.bincount(action[paid], minlength=actions), 1)
     amounts = np.bincount(action[paid], weights=cost[paid], minlength=actions) / count
@@ -217,7 +217,7 @@ def training_labels(
     reward: NDArray[np.float64],
     action: NDArray[np.int32],
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """Which rows a target is learned from, [rows], and their labels, [rows]: 0 and 1, or numbers."""
+    """A mask of the rows that a target is learned from, and the labels, 0 and 1 or numbers: [rows] each."""
     if isinstance(target, ConsumedCost | RewardedCost):
         used = np.asarray(target.amounts)[action] > 0
         if isinstance(target, RewardedCost):
@@ -242,7 +242,7 @@ def starting_scores(
 
 
 def _means_by_action(values: NDArray[np.floating], action: NDArray[np.int32], actions: int) -> NDArray[np.float64]:
-    """Mean of values [rows] by action, [actions], shrunk towards the mean of all where an action has few rows."""
+    """Mean of values [rows] by action, [actions], shrunk towards the overall mean if an action has few rows."""
     count = np.bincount(action, minlength=actions)
     total = np.bincount(action, weights=values, minlength=actions)
     return np.asarray((total + _PRIOR_ROWS * (values.mean() if len(values) else 0.5)) / (count + _PRIOR_ROWS))
@@ -285,7 +285,7 @@ def new_target(written: WrittenTarget, actions: int) -> Any:
 
 
 def _are_numbers(value: Any) -> bool:
-    """Whether all numbers are finite in 32 bits."""
+    """Whether all numbers are finite in float32."""
     with np.errstate(over="ignore"):
         return bool(np.isfinite(np.asarray(value, np.float32)).all())
 

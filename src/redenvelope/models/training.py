@@ -1,6 +1,7 @@
-"""Mini-batch training, compiled end to end: all members of an ensemble at once, no Python inside an epoch.
+"""Mini-batch training, compiled end to end: all members of an ensemble at once, no Python inside a pass over a chunk.
 
-`Task` holds what networks are trained on: rows, held-out rows, targets and initial scores.
+`train` runs Adam with weight decay and early stopping on held-out rows. `Task` holds the training data of a neural
+model: rows, held-out rows, targets and initial scores. `NeuralSettings` and `TrainingSettings` are the settings.
 """
 
 from __future__ import annotations
@@ -30,30 +31,30 @@ Networks = Any
 Loss = Callable[[Networks, Any, Rows], dict[str, jax.Array]]
 """(networks of one member, constants, rows) -> loss of every row, [rows], of each part. A module-level function."""
 ChunkSource = Callable[[int], Iterable[Rows]]
-"""Epoch -> the rows to learn from, in chunks: from memory, a memory map or a stream."""
+"""Epoch -> the training rows in chunks: from memory, a memory map or a stream."""
 
 
 class MemberFolds(NamedTuple):
-    """Cross-fitting within an ensemble: the fold of users that each row is of; member k learns without fold k."""
+    """Cross-fitting within an ensemble: the fold of users of each row; member k is trained without fold k."""
 
     rows: NDArray[np.int64]
-    """Of the rows to learn from, [rows]."""
+    """Folds of the training rows, [rows]."""
     held_out: NDArray[np.int64]
-    """Of the held-out rows, [held-out rows]: a member is held to those of its own fold."""
+    """Folds of the held-out rows, [held-out rows]: a member is evaluated on those of its own fold."""
 
 
 Progress = Callable[[int, int], None]
 """Called with (epochs done, most epochs) after every epoch."""
 
-_EVALUATION_ROWS = 1_024  # a block of them stays in the cache
+_EVALUATION_ROWS = 1_024  # a block of this size stays in the cache
 _DECAYED = ("weights", "tables")
 _WARM_UP_SHARE = 0.05
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Settings of training; the defaults are the cheapest that earn as much as longer training on logs of the envelopes
-    campaign (docs/guides/horizon-and-temperature.md has the curve)."""
+    """Settings of training; the defaults are the shortest training that earns as much as a longer one on logs of the
+    envelopes campaign (docs/guides/horizon-and-temperature.md has the curve)."""
 
     learning_rate: float = 1e-2
     """Peak of the learning rate, which warms up and then decays to zero along a cosine."""
@@ -64,7 +65,7 @@ class TrainingSettings:
     epochs_least: int = 4
     epochs_most: int = 30
     patience: int = 10
-    """Epochs without a better held-out loss in any part before training stops."""
+    """Training stops after this many epochs without a better held-out loss in any part."""
     chunk_rows: int = 1_000_000
     """Rows in memory at once; rows are shuffled within a chunk."""
 
@@ -73,8 +74,8 @@ class TrainingSettings:
         return int(np.clip(round(self.steps * self.batch_rows / rows), self.epochs_least, self.epochs_most))
 
     def suited(self, rows: int) -> TrainingSettings:
-        """The same where the rows suffice for the planned steps, else with half the epochs of batches half as large: as
-        many steps, which is what teaches on a small log. On large ones the noise of small batches costs reward."""
+        """The same if there are enough rows for the planned steps, else with half the epochs of half as large batches:
+        as many steps, which matter most on a small log. On large logs the noise of small batches costs reward."""
         if self.steps * self.batch_rows <= self.epochs_most * rows:
             return self
         batch_rows, epochs = max(1, min(self.batch_rows, rows) // 2), max(self.epochs_least, self.epochs_most // 2)
@@ -83,7 +84,7 @@ class TrainingSettings:
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """Trained networks and the course of training."""
+    """Trained networks, and how training went."""
 
     networks: Networks
     """For every part and member, the parameters with the lowest held-out loss."""
@@ -110,10 +111,9 @@ def train(
 ) -> Training:
     """Train every member on `rows` rows from `source`, in an order given by its entry of `seeds`.
 
-    With `folds`, a source has one chunk, and a member learns from the rows of the other members' folds.
-
-    The learning rate is scheduled over all epochs; training stops earlier when the held-out loss no longer falls.
-    Trainings on the same rows can share `fill`, which then holds the rows once.
+    With `folds`, the source must have one chunk, and a member learns from all rows outside its own fold. The learning
+    rate is scheduled over all epochs; training stops earlier when the held-out loss no longer falls. Trainings on the
+    same rows can share `fill`, which then holds the rows once.
     """
     own = None if folds is None else [np.flatnonzero(folds.rows != member) for member in range(len(seeds))]
     rows = rows if own is None else min(map(len, own))
@@ -134,7 +134,7 @@ def train(
             arrays, found = _train_chunk(
                 loss, networks, moments, constants, filled_chunk.rows, *_filled_order(order, filled_chunk), rates
             )
-            # Arrays of numpy, as in the first call: of others another program would be compiled.
+            # As numpy arrays, like the first call's; for jax arrays another program would be compiled.
             networks = jax.tree.unflatten(structure, _on_host(arrays))
             moments = optax.ScaleByAdamState(*_on_host(found))
         losses = _evaluate(loss, networks, constants, evaluation, counted)
@@ -156,7 +156,7 @@ def train(
 
 
 class _Filled(NamedTuple):
-    """Rows padded to one of few shapes: every new shape would have to be compiled."""
+    """Rows padded to one of few shapes, because every new shape has to be compiled."""
 
     rows: Rows
     """On the device, padded with zeros."""
@@ -165,13 +165,13 @@ class _Filled(NamedTuple):
 
     @classmethod
     def of(cls, rows: Rows) -> _Filled:
-        """Rows, padded to their bucket."""
+        """Pad rows to their bucket."""
         count = len(rows.action)
         return cls(jax.device_put(filled(rows, bucket(count))), count)
 
 
 class Fill:
-    """Pads chunks to few shapes; a chunk that is repeated, in another epoch or thread, is padded only once."""
+    """Pads chunks to few shapes; a chunk that comes again, in another epoch or thread, is padded only once."""
 
     def __init__(self) -> None:
         self._last: tuple[Rows, _Filled] | None = None
@@ -203,7 +203,7 @@ def _first_moments(networks: Networks) -> optax.ScaleByAdamState:
 
 
 def _decayed(network: Networks) -> jax.Array:
-    """1 for parameters with weight decay (weights), 0 for others (levels, biases, shapes), [parameters]."""
+    """1 for parameters with weight decay (weights, tables), 0 for others (levels, biases, shapes), [parameters]."""
 
     def mark(path: tuple[Any, ...], value: jax.Array) -> jax.Array:
         names = (str(getattr(entry, "name", getattr(entry, "key", ""))) for entry in path)
@@ -224,7 +224,7 @@ def _rate(step: jax.Array, rates: NDArray[np.float32]) -> jax.Array:
 def _batches(
     rows: int, batch_rows: int, seeds: Sequence[tuple[int, ...]], own: Sequence[NDArray[np.int64]] | None = None
 ) -> NDArray[np.int32]:
-    """Rows of every batch of every member, [batches, members, batch rows], out of all or of each member's own.
+    """Rows of every batch of every member, [batches, members, batch rows], drawn from all rows or each member's `own`.
 
     Rows that do not fill a batch are left out of this pass.
     """
@@ -239,7 +239,7 @@ def _batches(
 
 
 def _filled_order(order: NDArray[np.int32], chunk: _Filled) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """An order padded to the number of batches in the chunk's bucket, and the number before padding."""
+    """An order padded to the number of batches in the chunk's bucket, and the number of batches before padding."""
     batches = len(chunk.rows.action) // order.shape[2]
     return filled(order, max(batches, len(order))), np.asarray(len(order), np.int32)
 
@@ -254,8 +254,8 @@ def _chunk_trained(
     batches: NDArray[np.int32],
     rates: NDArray[np.float32],
 ) -> tuple[list[jax.Array], Any]:
-    """The networks' arrays and Adam's moments after one pass over a chunk, in an `order` [batches at most, members,
-    batch rows] of which `batches` are taken."""
+    """The networks' arrays and Adam's moments after one pass over a chunk: the first `batches` of `order` [batches at
+    most, members, batch rows]."""
     # The optimiser sees the parameters as one vector: one fused loop instead of one per matrix.
     one_member = jax.tree.map(lambda array: array[0], networks)
     unravel = ravel_pytree(one_member)[1]
@@ -288,8 +288,8 @@ def _mean_loss(losses: dict[str, jax.Array]) -> jax.Array:
 def _evaluate(
     loss: Loss, networks: Networks, constants: Any, held_out: _Filled, counted: NDArray[np.bool_] | None = None
 ) -> dict[str, np.ndarray]:
-    """Mean loss of each part for each member, [members], over all held-out rows or those that are `counted` [members,
-    rows], summed in float64 over blocks of rows."""
+    """Mean loss of each part for each member, [members], over all held-out rows or those `counted` [members, rows];
+    blocks of rows are summed in float64."""
     members = len(jax.tree.leaves(networks)[0])
     counted = np.ones((members, held_out.real), np.bool_) if counted is None else counted
     padded = np.pad(counted, ((0, 0), (0, len(held_out.rows.action) - held_out.real)))
@@ -300,7 +300,7 @@ def _evaluate(
 def _losses_by_block(
     loss: Loss, networks: Networks, constants: Any, rows: Rows, counted: NDArray[np.bool_]
 ) -> dict[str, jax.Array]:
-    """Sum of the losses of each part over the rows that are `counted` [members, rows], by block, [blocks, members]."""
+    """Sums of the losses of each part over the `counted` rows [members, rows] of each block, [blocks, members]."""
     length = len(rows.action)
     size = min(_EVALUATION_ROWS, length)
 
@@ -320,7 +320,7 @@ _block_losses = kept(_losses_by_block, static=1)
 
 
 def _choose(improved: NDArray[np.bool_], new: Any, old: Any) -> Any:
-    """The new parameters of the members that improved, [members], the old ones of the others; in numpy."""
+    """The new parameters of members that improved [members], the old ones of the others; in numpy."""
 
     def choose(one: Any, other: NDArray[Any]) -> NDArray[Any]:
         chosen = np.array(other)
@@ -343,42 +343,42 @@ class NeuralSettings:
     members: int | None = None
     """Size of the ensemble; None is `ensemble`, or fewer from `enough_rows` rows on."""
     ensemble: int = 4
-    """Members where rows are few: their mean averages out the noise of small logs, and each learns without a fold of
-    users of its own."""
+    """Members on small logs: their mean averages out noise, and each is trained without a fold of users, which then
+    serves for calibration."""
     enough_rows: int = 40_000
-    """From this many rows on, one member earns as much as four, trains and decides four times as fast."""
+    """From this many rows on, one member earns as much as four, and trains and decides four times as fast."""
     enough_decisions: int = 160_000
-    """In a campaign of one step, two members up to so many rows: who each learns without can tell how users differ."""
+    """In a campaign of one step, there are two members below this many rows, so that each one's held-out fold can
+    measure how users differ."""
     reward_structure: str | None = None
     """How the actions share strength for the reward; None chooses on held-out users."""
     cost_structure: str | None = None
     """The same for every cost."""
     held_out_share: float = 0.1
-    """Share of held-out users, on whom stopping and the structure are decided."""
+    """Share of held-out users, who decide when to stop and which structure is chosen."""
     held_out_rows: int = 30_000
     """Most held-out rows: the noise of a mean over this many is small."""
     trial_rows: int = 50_000
     """Most rows of a trial: with more, structures differ too little to matter."""
     trial_share: float = 0.15
-    """Share of the training steps that a trial takes, in at most half of the epochs: it only has to rank the
-    structures."""
+    """Share of the training steps that a trial takes, in at most half of the epochs: it only ranks structures."""
     trial_batch_rows: int = 512
     """Most rows of a trial's batch."""
     calibration_rows: int = 100_000
-    """Most rows of each fold on which outcomes are calibrated."""
+    """Most rows of each fold that outcomes are calibrated on."""
     disagreement_rows: int = 8_192
-    """Most held-out rows on which members are compared."""
+    """Most held-out rows that the disagreement between members is measured on."""
     training: TrainingSettings = field(default_factory=TrainingSettings)
 
     def members_for(self, rows: int, steps: int) -> int:
-        """Members of a model learned from this number of rows of a campaign with so many steps."""
+        """Members of a model learned from `rows` rows of a campaign of `steps` steps."""
         least = 2 if steps == 1 and rows < self.enough_decisions else 1
         return self.members or (self.ensemble if rows < self.enough_rows else least)
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What networks are trained on."""
+    """The training data and settings of the networks."""
 
     examples: Examples
     rows: NDArray[np.int64]
@@ -388,20 +388,20 @@ class Task:
     targets: OutcomeTargets
     scale: TailScale
     starts: NDArray[np.float64]
-    """Initial scores, [responses, actions]: of the outcomes and, where users leave, of survival."""
+    """Initial scores of the outcomes and, if users leave, of survival, [responses, actions]."""
     pieces: StatePieces
-    """Of the numbers in states."""
+    """Pieces of the numbers in states."""
     columns: NDArray[np.float32]
-    """How much each column of a state weighs where it enters the outcome network, [width]."""
+    """Weight of each column of a state as an input of the outcome network, [width]."""
     settings: NeuralSettings
     seed: int
     fill: Fill = field(default_factory=Fill)
     """Shared by all trainings on the same rows."""
     folds: MemberFolds | None = None
-    """Where every member learns without users of its own."""
+    """Folds of users, if every member is trained without one."""
 
     def cross_fitted(self, members: int) -> Task:
-        """The task in which each of several members learns from all users but those of its own fold."""
+        """The task with cross-fitting: each of several members learns from all users outside its own fold."""
         fold = member_folds(self.examples, self.settings, members, self.seed)
         if fold is None:
             return self
@@ -411,7 +411,7 @@ class Task:
         return replace(self, rows=rows, held_rows=held, held_out=self.examples.gather(held), folds=folds, fill=Fill())
 
     def shorter(self) -> Task:
-        """A trial of the outcomes alone."""
+        """A trial that learns the outcomes alone, without survival."""
         targets = OutcomeTargets(self.targets.reward, self.targets.costs)
         return replace(self.of_trial(), targets=targets, starts=self.starts[: len(targets.all)])
 
@@ -453,12 +453,12 @@ class Task:
 
 
 _FOLDS = 4
-"""At least so many folds of users: a member learns from three quarters of them or more."""
+"""Least number of folds of users: a member learns from at least three quarters of the users."""
 
 
 def member_folds(examples: Examples, settings: NeuralSettings, members: int, seed: int) -> NDArray[np.int64] | None:
-    """The fold of users of each row, [rows]: member k learns without fold k, all learn from folds that no member has.
-    None where all members learn from the same rows."""
+    """The fold of users of each row, [rows]: member k learns without fold k, and all learn from folds that belong to no
+    member. None without cross-fitting, when all members learn from the same rows."""
     if members < 2 or len(examples) > settings.training.chunk_rows:
         return None
     count = max(_FOLDS, members)

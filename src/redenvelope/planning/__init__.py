@@ -1,1 +1,1 @@
-"""FOR ANY PRICE: what every action is worth, by a tree grown once for all prices, or by values learned without one."""
+"""PLANNING: action values at any price, from trees grown once for all prices or from values learned without a model."""

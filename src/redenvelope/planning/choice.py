@@ -1,5 +1,10 @@
-"""The choice among actions, the Bellman core: which action is best, how ties are broken (the cheapest of equals), the
-soft maximum, and exploration; backed up from the leaves of trees to every first action, for many prices at once."""
+"""The Bellman core: hard or soft maximum over actions, tie-breaking (the cheapest of equals) and exploration.
+
+Trees are backed up from their leaves to the first actions for many prices at once. At prices λ an action is worth
+r − Σₖ λₖ cₖ plus the discounted value of its successor; a node is worth its best action, the log-sum-exp at a
+temperature above 0, or either mixed with a uniform draw. Main names: `Choice`, `action_values`, `state_values`,
+`in_order` (the tie-break) and `price_blocks`.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +21,13 @@ from redenvelope.planning.tree import Tree
 from redenvelope.policies.action_values import ActionValues
 from redenvelope.prices import PriceGrid, checked_prices, outcome_weights
 
-# What actions at the nodes of trees are worth, for many prices at once, and which of them is the best.
+# The values of actions at the nodes of trees, for many prices at once, and which action is the best.
 
 
 class NodeValue(NamedTuple):
-    """What nodes are worth, [nodes, prices], or actions at nodes, [nodes, actions, prices].
+    """Values of nodes, [nodes, prices], or of actions at nodes, [nodes, actions, prices].
 
-    The prices come last: they fill the vector registers, or, where there is one, the nodes do.
+    Prices are the last axis, so that they fill the vector registers; with a single price, the nodes do.
     """
 
     value: jax.Array
@@ -30,33 +35,33 @@ class NodeValue(NamedTuple):
     """Reward and costs to go, without entropy bonus."""
 
 
-# What one action, given by its index, or all of them, given by `ALL`, are worth at the nodes of a level.
+# The values, at the nodes of a level, of one action (by its index) or of all (`ALL`).
 Ask = Callable[[Any], NodeValue]
 ALL = slice(None)
-# Actions in one turn of a loop over them: what is carried along is read and written less often. Few actions at many
-# prices are worked on without a loop, at the price of longer compiling, where it is worth it: on the last level, which
-# has most of the nodes.
+# Actions per iteration of the loop over actions: unrolling reads and writes the loop's state less often. Few actions at
+# many prices are unrolled completely on the last level, which has most of the nodes; elsewhere the longer compile time
+# does not pay.
 _UNROLL = 3
 _FEW_ACTIONS = 12
 _MANY_PRICES = 8
-# Of so few values, the turns of a loop take longer than the values: somebody waits for them.
+# With so few values (a single decision, which somebody waits for) the loop's overhead exceeds the arithmetic.
 _FEW_VALUES = 256
 
 
 def unrolled(actions: int, prices: int, nodes: int, last_level: bool) -> int:
-    """Actions in one turn of a loop over them."""
+    """Actions per iteration of the loop over actions."""
     few = actions <= _FEW_ACTIONS and (nodes * prices <= _FEW_VALUES or (last_level and prices >= _MANY_PRICES))
     return actions if few else _UNROLL
 
 
 def node_value(level: jax.Array, mask: jax.Array | None, later: Ask | None, weights: jax.Array) -> Ask:
-    """The function that tells what actions at the nodes of a level [outcomes, actions, users, nodes] are worth, with
-    what follows them later."""
+    """The function that returns the values of actions at the nodes of a level [outcomes, actions, users, nodes];
+    `later` returns the value of what follows them."""
     now = level.reshape(*level.shape[:2], -1)
     allowed = None if mask is None else mask.reshape(len(mask), -1)
 
     def ask(action: Any) -> NodeValue:
-        # Turned around for all actions at once: they stand between nodes and prices.
+        # Transposed, because with all actions at once their axis is between nodes and prices.
         own = [outcome[action].T[..., None] for outcome in now]
         value = weights[0] * own[0]
         for weight, cost in zip(weights[1:], own[1:], strict=True):
@@ -74,8 +79,8 @@ def node_value(level: jax.Array, mask: jax.Array | None, later: Ask | None, weig
 
 
 def futures(level: jax.Array, below: NodeValue, discount: jax.Array, survival: jax.Array | None) -> Ask:
-    """The function that tells what follows actions at the nodes of a level, given the nodes below and the chance of a
-    next step [actions, users, nodes]: users who leave bring nothing."""
+    """The function that returns the discounted values that follow actions at the nodes of a level, given those of the
+    nodes below and the survival probability [actions, users, nodes]: a user who leaves is worth 0 from then on."""
     nodes = level.shape[2] * level.shape[3]
     branches = jax.tree.map(lambda values: discount * values.reshape(nodes, -1, values.shape[-1]), below)
     if survival is None:
@@ -85,10 +90,10 @@ def futures(level: jax.Array, below: NodeValue, discount: jax.Array, survival: j
 
 
 def best(ask: Ask, actions: int, unroll: int) -> tuple[NodeValue, jax.Array]:
-    """What the best action is worth, and which it is.
+    """Value of the best action, and its index, [nodes, prices].
 
-    One action at a time, so that nothing of the size [nodes, actions, prices] is ever written to memory; and in one
-    pass: numbers that are made again in another loop may be rounded otherwise, and would not be found again.
+    Actions are compared one at a time, so that no array [nodes, actions, prices] is written to memory, and in a single
+    pass: a value computed again in a second loop may be rounded differently, and would not equal the maximum.
     """
 
     def better(action: jax.Array, found: tuple[NodeValue, jax.Array]) -> tuple[NodeValue, jax.Array]:
@@ -99,15 +104,15 @@ def best(ask: Ask, actions: int, unroll: int) -> tuple[NodeValue, jax.Array]:
 
     shape = jax.eval_shape(ask, 0)
     least = jnp.full(shape.value.shape, -jnp.inf, shape.value.dtype)
-    # Less than anything: the first that is allowed wins.
+    # Below every value, so that the first allowed action wins.
     start = (NodeValue(least, tuple(least for _ in shape.outcomes)), jnp.zeros(least.shape, jnp.int32))
     found: tuple[NodeValue, jax.Array] = jax.lax.fori_loop(0, actions, better, start, unroll=unroll)
     return found
 
 
 def in_order(own: NodeValue, other: NodeValue) -> jax.Array:
-    """Whether an action is better: in value, then in the least costs, in the order of budgets, then in reward. Of what
-    is equal in all of these, the first stays. The exact solvers (`finite`, `dual/one_step.py`) break ties alike."""
+    """Whether `own` beats `other`: by value, then by lower costs in the order of budgets, then by reward; if all are
+    equal, the earlier action stays. `finite` and the ends of the search in `dual/one_step.py` break ties alike."""
     wins = own.outcomes[0] > other.outcomes[0]
     for cost, least in zip(own.outcomes[:0:-1], other.outcomes[:0:-1], strict=True):
         wins = (cost < least) | ((cost == least) & wins)
@@ -117,16 +122,16 @@ def in_order(own: NodeValue, other: NodeValue) -> jax.Array:
 
 @dataclass(frozen=True)
 class Choice:
-    """How an action is chosen at every node: the best, or with entropy the soft maximum, and a share by exploration."""
+    """How an action is chosen at every node: by the hard or soft maximum, with an exploration share."""
 
     temperature: jax.Array | None
-    """Above 0, at finite prices alone; None takes the best action."""
+    """Above 0, and only at finite prices; None takes the best action."""
     discount: jax.Array
     explore: jax.Array | None
-    """None where nothing is explored: then its sums are not made at all."""
+    """Exploration share; None skips the sums over allowed actions altogether."""
 
     def node(self, ask: Ask, actions: int, unroll: int) -> NodeValue:
-        """What nodes are worth, given what their actions are worth."""
+        """Values of nodes, given those of their actions."""
         if self.temperature is None:
             own = best(ask, actions, unroll)[0]
         else:
@@ -139,7 +144,7 @@ class Choice:
         return mixed
 
     def probabilities(self, root: NodeValue) -> jax.Array:
-        """Of first actions worth `root` [users, actions, prices], of the same shape."""
+        """Probabilities of first actions with values `root`, [users, actions, prices]."""
         if self.temperature is None:
             actions = root.value.shape[1]
             chosen = best(lambda action: jax.tree.map(lambda values: values[:, action], root), actions, 1)[1]
@@ -150,9 +155,9 @@ class Choice:
 
 
 def _soft_maximum(ask: Ask, actions: int, unroll: int, temperature: jax.Array) -> NodeValue:
-    """With entropy: values are log-sum-exp."""
-    # One action at a time, and twice, so that no exponential overflows and nothing of the size
-    # [nodes, actions, prices] is ever written to memory.
+    """Values of nodes with entropy: log-sum-exp over actions; outcomes are means under the softmax policy."""
+    # Two passes, so that no exponential overflows; one action at a time, so that no array [nodes, actions, prices] is
+    # written to memory.
     highest = jax.lax.fori_loop(
         1, actions, lambda action, best: jnp.maximum(best, ask(action).value), ask(0).value, unroll=unroll
     )
@@ -170,7 +175,7 @@ def _soft_maximum(ask: Ask, actions: int, unroll: int, temperature: jax.Array) -
 
 
 Ends = Sequence[jax.Array]
-"""What follows the leaves of trees, [users · leaves, prices] each: reward and costs to go; with entropy, its bonus."""
+"""Leaf values, [users · leaves, prices] each: reward and costs to go; with entropy, its bonus."""
 
 
 def action_values(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | None = None) -> ActionValues:
@@ -181,21 +186,18 @@ def action_values(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | N
 
 
 def state_values(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | None = None) -> jax.Array:
-    """What the users' states are worth: the value, and outcomes of following the policy, [1 + outcomes, users, prices].
-
-    The value is penalised reward and, with entropy, its bonus.
-    """
+    """Penalised reward (and entropy bonus) to go, then the policy's outcomes to go: [1 + outcomes, users, prices]."""
     worth = choice.node(*_root(tree, weights, choice, ends))
     return jnp.stack([worth.value, *worth.outcomes])
 
 
 def explored(probabilities: jax.Array, allowed: jax.Array, explore: jax.Array | float, axis: int) -> jax.Array:
-    """Probabilities of actions, along an axis, with a share drawn evenly among what is allowed."""
+    """Action probabilities along an axis, with a share `explore` drawn uniformly from the allowed actions."""
     return (1 - explore) * probabilities + explore * allowed / jnp.maximum(allowed.sum(axis=axis, keepdims=True), 1)
 
 
 def _evenly(ask: Ask, actions: int, unroll: int) -> tuple[NodeValue, jax.Array]:
-    """Sums over what nodes allow, and how many actions that is."""
+    """Sums of the values of allowed actions, and the number of allowed actions, [nodes, prices]."""
 
     def add(action: jax.Array, sums: tuple[NodeValue, jax.Array]) -> tuple[NodeValue, jax.Array]:
         own = ask(action)
@@ -211,7 +213,7 @@ def _evenly(ask: Ask, actions: int, unroll: int) -> tuple[NodeValue, jax.Array]:
 
 
 def _root(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | None) -> tuple[Ask, int, int]:
-    """What tells what first actions are worth, their number, and how many are worked on in one turn of a loop."""
+    """The function that returns the values of first actions, their number, and how many a loop iteration handles."""
     ask, unroll = _level(tree, -1, _after_leaves(tree, weights, choice, ends), weights)
     for place in range(len(tree.levels) - 2, -1, -1):
         below = choice.node(ask, tree.actions, unroll)
@@ -221,7 +223,7 @@ def _root(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | None) -> 
 
 
 def _after_leaves(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | None) -> Ask | None:
-    """What follows the actions of the last level; None where that is left out."""
+    """The function that returns what follows the actions of the last level; None without leaf values."""
     if ends is None:
         return None
     outcomes, bonus = list(ends[: len(weights)]), ends[len(weights) :]
@@ -234,7 +236,7 @@ def _after_leaves(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | N
 
 
 def _level(tree: Tree, place: int, later: Ask | None, weights: jax.Array) -> tuple[Ask, int]:
-    """What tells what actions at the nodes of a level are worth, and how many are worked on in one turn of a loop."""
+    """The function that returns values of actions at the nodes of a level, and how many a loop iteration handles."""
     mask = None if tree.masks is None else tree.masks[place]
     ask = node_value(tree.levels[place], mask, later, weights)
     nodes = tree.users * tree.levels[place].shape[3]
@@ -243,16 +245,16 @@ def _level(tree: Tree, place: int, later: Ask | None, weights: jax.Array) -> tup
 
 
 def _survival(tree: Tree, place: int) -> jax.Array | None:
-    """Chance of a next step after a level, [actions, users, nodes]; None where nobody leaves."""
+    """Survival probability after a level, [actions, users, nodes]; None if nobody leaves."""
     return None if tree.survival is None else tree.survival[place]
 
 
-# Prices in blocks that are backed up together: those with entropy, and those without.
+# Blocks of prices that are backed up together: soft prices (with entropy) and hard ones.
 
 
 FEW_PRICES, SOME_PRICES = (1, 2, 8), (8, 24, 64)
-"""Numbers of prices that are compiled for: every new one takes a program of its own, so there are few."""
-_HARD_PRICES = (1, 8, 24, 64)  # mostly the infinite one
+"""Numbers of prices that programs are compiled for; few, because each one needs a program of its own."""
+_HARD_PRICES = (1, 8, 24, 64)  # with a temperature, often only the infinite price is hard
 
 
 Sizes = tuple[int, ...]
@@ -260,24 +262,25 @@ Sizes = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class PriceBlock:
-    """Some of the prices that were asked for."""
+    """Some of the requested prices, padded to one of few lengths by repeating the last."""
 
     places: NDArray[np.intp]
-    """Where they stand among all, [asked]."""
+    """Their positions among all requested prices, [requested]."""
     weights: Any
-    """What each outcome counts, [outcomes, prices]: those asked for, the last repeated up to one of few lengths."""
+    """Weight of each outcome, [outcomes, prices]."""
     knots: Any
-    """What each point of the grid of leaf values counts, [points, prices]; no points without leaf values."""
+    """Weight of each point of the leaf values' price grid, [points, prices]; no points without leaf values."""
     soft: bool
-    """With entropy: only finite prices can be."""
+    """Whether actions are chosen with entropy; only at finite prices."""
 
 
 def price_blocks(
     prices: ArrayLike, budgets: int, temperature: float, grid: PriceGrid | None = None, sizes: Sizes = SOME_PRICES
 ) -> tuple[PriceBlock, ...]:
-    """Blocks of prices [prices, budgets]: finite ones with entropy, where the temperature is above 0, and others.
+    """Blocks of prices [prices, budgets]: a soft one of the finite prices if the temperature is above 0, a hard one of
+    the others.
 
-    `grid` is that of leaf values; a block has one of the `sizes`, or a multiple of the last.
+    `grid` is the price grid of the leaf values; a block has one of the `sizes`, or a multiple of the last.
     """
     table = checked_prices(prices, budgets)
     with np.errstate(over="ignore"):  # beyond 3e38 a price is as good as infinite
@@ -295,7 +298,7 @@ def price_blocks(
 
 
 def _padded(weights: NDArray[np.float32], sizes: Sizes) -> NDArray[np.float32]:
-    """[anything, prices], the last repeated up to one of the sizes or a multiple of the last."""
+    """Weights [any, prices], with the last price repeated up to one of the sizes or a multiple of the last size."""
     count = weights.shape[1]
     unit = next((size for size in sizes if count <= size), sizes[-1])
     return np.pad(weights, ((0, 0), (0, -count % unit)), mode="edge")

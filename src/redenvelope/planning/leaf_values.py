@@ -1,5 +1,8 @@
-"""Values to go at the leaves of trees: what the rest of the campaign earns and costs, for any number of steps left and
-any prices, learned inside the learned model (`learning/values_to_go.py`)."""
+"""Leaf values: the reward and costs to go of a tree's leaves, for any number of steps left and any prices.
+
+`LeafValues` holds one small network per number of steps left, with outputs at a grid of prices and interpolation
+between them. `learning/values_to_go.py` fits them inside the learned model; the planner adds them below shallow trees.
+"""
 
 from __future__ import annotations
 
@@ -22,46 +25,46 @@ from redenvelope.prices import PriceGrid
 from redenvelope.serialization import from_plain, to_plain
 
 LEAF_VALUES = "leaf_values"
-"""Their name among the parts of a plan folder."""
+"""Name of the leaf values among the parts of a plan folder."""
 
 
 class LeafNodes(NamedTuple):
-    """The leaves of trees; users and nodes come last, as in a `Tree`."""
+    """The leaves of trees, with users and nodes as the last axes, as in a `Tree`."""
 
     roots: Any
-    """The users' own states, of which the columns before the step matter, [width, users, 1]."""
+    """The users' states at the root, [width, users, 1]; only the columns before the step are used."""
     nodes: Any
     """The columns of the leaves from the step on, [columns, users, leaves]."""
     steps_left: Any
-    """At the leaves, [users, 1]; nothing follows where it is not above 0."""
+    """Steps left at the leaves, [users, 1]; the value is 0 where it is not above 0."""
 
 
 class LeafValues(eqx.Module):
-    """Reward and costs to go and, with a temperature, entropy bonus, of states at the points of a grid of prices.
+    """Values to go of states at a grid of prices: reward, costs and, with a temperature, entropy bonus.
 
-    A network for each number of steps left; they share hidden units, and differ in the linear layer after them.
+    There is one network per number of steps left; they share hidden units and differ in the linear last layer.
     """
 
     networks: WideDeep
-    """Arrays with a leading axis [steps − 1]: one step left first. Outputs are [components · points]; hidden units and
+    """Arrays with a leading axis [steps − 1], one step left first. Outputs are [components · points]; hidden units and
     embeddings are the same in all."""
     least: jax.Array
-    """Of what was learned from, [steps − 1, components, points]: values never leave the range."""
+    """Smallest training targets, [steps − 1, components, points]; predictions are clipped to their range."""
     greatest: jax.Array
-    """[steps − 1, components, points]"""
+    """Largest training targets, [steps − 1, components, points]."""
     grid: PriceGrid = eqx.field(static=True)
     masked: bool = eqx.field(static=True)
-    """Whether the columns of a state are followed by what it allows and what the constraint remembers of it."""
+    """Whether a state's columns are followed by its allowed actions and the constraint's memory."""
 
     @property
     def layout(self) -> StateLayout:
-        """The columns of a state, with those that follow it counted as binaries."""
+        """The columns of a state; those that follow it count as binaries."""
         return self.networks.layout
 
     def at(self, leaves: LeafNodes, weights: jax.Array, ragged: bool) -> tuple[jax.Array, ...]:
-        """Each of the components, [users · leaves, prices], at prices with weights [points, prices] of the grid.
+        """The components, [users · leaves, prices] each, at prices that weight the grid's points by [points, prices].
 
-        Without `ragged`, all users have as many steps left as the first.
+        Without `ragged`, all users must have as many steps left as the first.
         """
         roots, nodes = leaves.roots[..., 0].T, jnp.moveaxis(leaves.nodes, 0, 2)
         if ragged:
@@ -73,8 +76,10 @@ class LeafValues(eqx.Module):
         return tuple(jnp.moveaxis(found, 1, 0))
 
     def of(self, columns: Float32Array, steps_left: IntArray, prices: FloatArray) -> FloatArray:
-        """The components of states followed by what rules know of them, [n, columns], with steps left [n] at prices
-        [prices, budgets]: [components, n, prices]."""
+        """The components at prices [prices, budgets] of states with steps left [n]: [components, n, prices].
+
+        `columns` [n, columns] are the states, where `masked` followed by their allowed actions and memory.
+        """
         weights = self.grid.weights(prices).T.astype(np.float32)
         found = np.zeros((self.least.shape[1], len(columns), len(prices)))
         for left in np.unique(steps_left):
@@ -84,7 +89,7 @@ class LeafValues(eqx.Module):
         return found
 
     def _of(self, roots: jax.Array, nodes: jax.Array, weights: jax.Array) -> jax.Array:
-        """Components [users · leaves, components, prices] by the network of one number of steps left."""
+        """Components [users · leaves, components, prices] from the network of one number of steps left."""
         components, points = self.least.shape
         parts = jax.tree.map(lambda part: _priced(part, points, weights), _last_layer(self.networks))
         network = eqx.tree_at(_last_layer, self.networks, parts)
@@ -92,9 +97,9 @@ class LeafValues(eqx.Module):
         return jnp.clip(found, self.least @ weights, self.greatest @ weights)
 
     def _of_each(self, roots: jax.Array, nodes: jax.Array, weights: jax.Array, left: jax.Array) -> jax.Array:
-        """The same where users have different numbers of steps left, [users]; nothing follows where it is not above 0.
+        """The same for users with different numbers of steps left, [users]; 0 where it is not above 0.
 
-        The hidden units are shared, so the outputs of all networks are made at once, and each user's own are taken.
+        Hidden units are shared, so all networks' outputs are computed at once and each user's own are selected.
         """
         stages, components, points = self.least.shape
         users, (prices, leaves) = len(roots), (weights.shape[1], nodes.shape[1])
@@ -127,7 +132,7 @@ class LeafValues(eqx.Module):
 
     @classmethod
     def from_state(cls, config: dict[str, Any], arrays: dict[str, NDArray[np.float32]]) -> LeafValues:
-        """What `state` wrote; parts that do not fit together are refused before anything is built."""
+        """The values that `state` wrote; parts that do not fit together are refused before anything is built."""
         written = from_plain(_Written, config, "the values to go")
         points = written.grid.knots ** len(written.grid.units)
         outputs = written.components * points
@@ -147,12 +152,12 @@ class LeafValues(eqx.Module):
 
 
 def _last_layer(networks: WideDeep) -> tuple[Any, jax.Array, jax.Array]:
-    """The weights that outputs are linear in, [..., rows, outputs] each."""
+    """The weights of the linear last layer, [..., rows, outputs] each."""
     return networks.wide_tables, networks.wide_weights, networks.deep_weights
 
 
 def _priced(part: jax.Array, points: int, weights: jax.Array) -> jax.Array:
-    """Weights of outputs at the points of the grid as those at prices with weights [points, prices]:
+    """Last-layer weights interpolated from the grid's points to prices by `weights` [points, prices]:
     [..., rows, components · points] -> [..., rows, components · prices]."""
     rows = part.shape[:-1]
     return (part.reshape(-1, points) @ weights).reshape(*rows, -1)
@@ -160,7 +165,7 @@ def _priced(part: jax.Array, points: int, weights: jax.Array) -> jax.Array:
 
 @kept
 def _components(values: LeafValues, columns: jax.Array, left: jax.Array, weights: jax.Array) -> jax.Array:
-    """Of states [n, columns] with the same steps left, [components, n, prices]."""
+    """Components of states [n, columns] with the same steps left, [components, n, prices]."""
     nodes = columns.T[values.layout.step :, :, None]
     leaves = LeafNodes(columns.T[..., None], nodes, jnp.full((len(columns), 1), left))
     return jnp.stack(values.at(leaves, weights, ragged=False))
@@ -168,7 +173,7 @@ def _components(values: LeafValues, columns: jax.Array, left: jax.Array, weights
 
 @dataclass(frozen=True)
 class _Written:
-    """Values to go as plain data, beside their weights."""
+    """Leaf values as plain data, without their weights."""
 
     layout: StateLayout
     hidden: tuple[int, ...]

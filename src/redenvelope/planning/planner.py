@@ -1,4 +1,10 @@
-"""The tree planner: action values of any number of users at any prices, and its rollouts in the learned model."""
+"""The tree planner: action values for any number of users at any prices, and rollouts of its policy in the model.
+
+`TreePlanner` grows a shallow tree per user (`planning/tree.py`), adds values to go at its leaves
+(`planning/leaf_values.py`) and backs it up at all prices in one pass (`planning/choice.py`), in compiled programs for
+blocks of users. `ModelPrice` is its price function: the mean outcomes of its policy in the learned model. Without leaf
+values, a tree of depth h is the paper's Algorithm 3, and h = 1 the constrained bandit.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +55,8 @@ from redenvelope.randomness import draw, fraction
 
 @dataclass(frozen=True, eq=False)
 class TreePlanner:
-    """Plans `horizon` steps ahead in a learned model, never past the campaign's last step; what follows the tree is
-    told by `leaf_values`, or left out. A `Valuer`."""
+    """Plans `horizon` steps ahead in a learned model, never past the campaign's last step; `leaf_values`, if given,
+    value what follows the tree. A `Valuer`."""
 
     model: EnvironmentModel
     horizon: int
@@ -61,18 +67,20 @@ class TreePlanner:
     """Steps of the campaign."""
     discount: float = 1.0
     node_limit: int = NODE_LIMIT
-    """Nodes per user at the deepest level; a larger tree is planned less far ahead."""
+    """Most nodes per user at the deepest level; the depth is reduced until the tree fits."""
     columns: tuple[str, ...] = ()
     """Names of the columns of a state, for error messages."""
     constraint: Constraint | None = None
-    """Which actions a state allows; asked at every node of every tree."""
+    """Which actions a state allows; evaluated at every node of every tree."""
     explore: float = 0.0
-    """Share of the decisions, at this step and all later ones, that is drawn evenly among what is allowed."""
+    """Exploration share: of decisions, now and later, this share is drawn uniformly from the allowed actions."""
     leaf_values: LeafValues | None = None
     """Values to go where a tree ends before the campaign does."""
     trees: dict[Hashable, tuple[Tree, NDArray[np.float32]]] | None = None
-    """Where the same arrays of states, never changed, are planned for again and again at other prices or with other
-    values to go: their trees, and the states that they belong to. None keeps no trees."""
+    """Cache of trees with their states, for planning the same arrays repeatedly at other prices or leaf values.
+
+    The arrays must not be changed in place. None caches nothing.
+    """
 
     def __post_init__(self) -> None:
         for name, least in (("horizon", 1), ("steps", 1), ("node_limit", 1)):
@@ -97,12 +105,12 @@ class TreePlanner:
 
     @cached_property
     def depth(self) -> int:
-        """Steps that are really planned ahead while that many are left."""
+        """Depth of the trees: the horizon, limited by the campaign's steps and the node limit."""
         return fit_depth(self.actions, min(self.horizon, self.steps), self.node_limit)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Where the planner does other than it was told, in words for its user."""
+        """Messages about deviations from the settings."""
         notes = []
         if self.horizon > self.steps:
             notes.append(
@@ -120,10 +128,10 @@ class TreePlanner:
     def values(
         self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible = None
     ) -> ActionValues:
-        """Plan for states [users, width] with steps left, a number or [users], at prices [prices, budgets].
+        """Action values for states [users, width] with steps left, a number or [users], at prices [prices, budgets].
 
         `eligible` [users, actions] rules actions out at every step of a user's tree; an `EligibilityState` also holds
-        what constraints remember of the users.
+        the constraint's memory of the users.
         """
         return ActionValues(*self._run(action_values, states, steps_left, prices, eligible))
 
@@ -142,14 +150,14 @@ class TreePlanner:
     def expected(
         self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible = None
     ) -> FloatArray:
-        """Outcomes [outcomes, users, prices] of following the tree's policy to the tree's end, or with leaf values to
-        that of the campaign; see `values`."""
+        """Outcomes to go of the planner's policy, [outcomes, users, prices], to the end of the tree, or of the campaign
+        with leaf values; arguments as in `values`."""
         return self.state_values(states, steps_left, prices, eligible)[1:]
 
     def state_values(
         self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible = None
     ) -> FloatArray:
-        """The same after penalised reward (and entropy bonus) to go, [1 + outcomes, users, prices]."""
+        """Penalised reward (and entropy bonus) to go, then outcomes as `expected`: [1 + outcomes, users, prices]."""
         (found,) = self._run(_state_values, states, steps_left, prices, eligible)
         return np.asarray(found[..., 0], dtype=np.float64)
 
@@ -166,7 +174,7 @@ class TreePlanner:
         eligible: Eligible,
         waiting: bool = False,
     ) -> list[NDArray[np.float32]]:
-        """What is kept of the users' trees, arrays [..., users, prices, anything]."""
+        """Apply `keep` to the users' trees: arrays [..., users, prices, any]."""
         rows = checked_states(states, self.columns)
         left = checked_steps_left(steps_left, len(rows), self.steps).astype(np.int32)
         asked = TreeRows(rows, left)
@@ -177,10 +185,10 @@ class TreePlanner:
         grid = None if self.leaf_values is None else self.leaf_values.grid
         table = np.asarray(prices, dtype=np.float64)
         blocks = _price_blocks(self.budgets, self.temperature, grid, _SIZES[keep], table.tobytes(), table.shape)
-        if not len(rows) or (waiting and len(rows) <= FEW_USERS[-1]):  # one call, whatever their steps left
+        if not len(rows) or (waiting and len(rows) <= FEW_USERS[-1]):  # one call, even if their steps left differ
             return self._call(keep, asked, np.arange(len(rows)), self.depth, blocks, ragged=True)
         result: list[NDArray[np.float32]] = []
-        # Users of a call have trees of one depth and, below them, one number of steps left.
+        # Users in one call have trees of the same depth and, with leaf values, the same number of steps left.
         kinds = left if self.leaf_values is not None else np.minimum(left, self.depth)
         for steps in np.unique(kinds).tolist():
             alike = np.flatnonzero(kinds == steps)
@@ -191,7 +199,7 @@ class TreePlanner:
             def work(users: NDArray[np.intp], depth: int = depth) -> tuple[NDArray[np.intp], list[NDArray[np.float32]]]:
                 return users, self._call(keep, asked, users, depth, blocks)
 
-            # The first part alone, so that only one thread compiles what all of them need.
+            # The first part runs alone, so that only one thread compiles the programs that all parts need.
             for users, found in chain([work(first)], LocalEngine().map(work, others)):
                 if not result:
                     result = [np.empty((*own.shape[:-3], len(rows), *own.shape[-2:]), np.float32) for own in found]
@@ -208,13 +216,13 @@ class TreePlanner:
         blocks: Sequence[PriceBlock],
         ragged: bool = False,
     ) -> list[NDArray[np.float32]]:
-        """The same of some users [users], whose trees have a depth.
+        """The same for the users with positions `users`, whose trees have the same depth.
 
-        A decision is made in one program that also grows the trees, so that none leaves the cache: several times faster
-        where the prices are few. Otherwise trees are grown once for all prices, by the programs that serve every depth.
+        For decisions, one program also grows the trees, so that they stay in the cache: several times faster with few
+        prices. Otherwise trees are grown once for all prices, by programs that serve every depth.
         """
         rows = asked if len(users) == len(asked.states) else jax.tree.map(lambda array: array[users], asked)
-        # A tree that reaches the end of the campaign needs no values at its leaves.
+        # A tree that reaches the end of the campaign needs no leaf values.
         goes_on = ragged or (len(users) > 0 and int(rows.steps_left[0]) > depth)
         leaves = self.leaf_values if goes_on and self.depth < self.steps else None
         if keep is _decision:
@@ -222,7 +230,7 @@ class TreePlanner:
             rows = rows if len(users) == size else filled(rows, size)
             structure, weights = self._weights[True, leaves is not None]
             form = ProgramForm(keep, depth, self.explore > 0, structure, True, self.constraint, ragged)
-            # Who waits is decided for by a program with the weights in it.
+            # Requests that wait are decided by a program with the weights compiled in, which is faster.
             given = self._constants[leaves is not None] if ragged else weights
             return self._kept(form, (given, rows), users, size, blocks)
         tree = self._grown(asked, rows, users, depth, ragged, leaves)
@@ -245,8 +253,8 @@ class TreePlanner:
         ragged: bool,
         leaves: LeafValues | None,
     ) -> Tree:
-        """The trees of `rows`, some users of what was asked, [users]."""
-        # An array that is held cannot share its id with another.
+        """The trees of `rows`, the part of `asked` at positions `users`; from the cache where it has them."""
+        # The cache holds the states, so no other array can have the same id.
         key = (id(asked.states), users.tobytes(), asked.steps_left[users].tobytes(), depth, ragged, leaves is None)
         if self.trees is not None and key in self.trees:
             return self.trees[key][0]
@@ -263,7 +271,7 @@ class TreePlanner:
         size: int,
         blocks: Sequence[PriceBlock],
     ) -> list[NDArray[np.float32]]:
-        """What a program keeps at all prices."""
+        """Run a program at all blocks of prices: what it keeps, in the order of the requested prices."""
         by_block = []
         nodes = nodes_at(self.actions, form.depth if self.leaf_values is None else form.depth + 1)
         for block in blocks:
@@ -276,13 +284,13 @@ class TreePlanner:
             by_block.append([np.asarray(array)[..., : len(users), : len(block.places), :] for array in found])
         if len(by_block) == 1:
             return by_block[0]
-        # The prices back in the order they were asked for.
+        # Back to the order in which the prices were requested.
         order = np.argsort(np.concatenate([block.places for block in blocks]))
         return [np.concatenate(arrays, axis=-2)[..., order, :] for arrays in zip(*by_block, strict=True)]
 
     @cached_property
     def _numbers(self) -> tuple[jax.Array, ...]:
-        """Temperature, discount and exploration share; on the device, as all that stays between calls."""
+        """Temperature, discount and exploration share, on the device."""
         found: tuple[jax.Array, ...] = jax.device_put(
             tuple(np.float32(number) for number in (self.temperature, self.discount, self.explore))
         )
@@ -290,8 +298,8 @@ class TreePlanner:
 
     @cached_property
     def _weights(self) -> dict[tuple[bool, bool], tuple[Hashable, list[Any]]]:
-        """The structure of what a program computes with, and its arrays, by whether it has the model in it, and leaf
-        values: a program takes the arrays one by one, which is faster to call."""
+        """Pytree structure and arrays of (model, leaf values), by which of the two a program has. Programs take the
+        arrays as a flat list, which is faster to call."""
         parts = jax.device_put((split_model(self.model), self.leaf_values))
         found = {}
         for grows, ends in product((True, False), repeat=2):
@@ -301,12 +309,12 @@ class TreePlanner:
 
     @cached_property
     def _constants(self) -> dict[bool, Constants]:
-        """The arrays of the model, and of leaf values where there are any, for programs that are compiled with them."""
+        """The arrays of the model, and of leaf values under True, for programs with the weights compiled in."""
         return {ends: Constants(self._weights[True, ends][1]) for ends in (True, False)}
 
 
 def _require_finite(finite: NDArray[np.bool_], users: NDArray[np.intp]) -> None:
-    """Refuse the first of some users [users] for whom not all is finite [users]."""
+    """Raise ModelError for the first of `users` [users] whose predictions are not all `finite` [users]."""
     if not finite.all():
         wrong = np.flatnonzero(~finite)
         raise ModelError(
@@ -319,28 +327,27 @@ def _require_finite(finite: NDArray[np.bool_], users: NDArray[np.intp]) -> None:
 def _price_blocks(
     budgets: int, temperature: float, grid: PriceGrid | None, sizes: Sizes, prices: bytes, shape: tuple[int, ...]
 ) -> tuple[PriceBlock, ...]:
-    """See `price_blocks`; a plan asks for the same prices again and again, so they stay on the device."""
+    """See `price_blocks`; cached on the device, because a plan uses the same prices again and again."""
     found = price_blocks(np.frombuffer(prices).reshape(shape), budgets, temperature, grid, sizes)
     return tuple(
         replace(block, weights=jax.device_put(block.weights), knots=jax.device_put(block.knots)) for block in found
     )
 
 
-# The compiled programs: they back up trees, and where a plan decides they grow them too.
+# The compiled programs. They back up trees; those for decisions also grow them.
 #
-# A program is compiled for what a `ProgramForm` says, and for the shapes of its arrays. There are few of either: rows
-# and prices are padded.
+# A program is compiled per `ProgramForm` and per shapes of its arrays. Rows and prices are padded, so there are few.
 
 FEW_USERS = (1, 16, 64)
-"""Users who wait are decided for in one call, whatever their steps left, of the least of these sizes that suffices. A
-table is always decided for in calls of `_MOST_DECIDED` users: so a decision depends on nobody else, to the last bit."""
+"""Sizes of a call for waiting users: the smallest that suffices, even if their steps left differ. Tables are always
+decided in calls of `_MOST_DECIDED` users, so that no decision depends on the other users, to the last bit."""
 _MOST_DECIDED = 4_096
-# Users whose trees are grown level by level at once: long enough to hide what a call costs; those of the largest trees
-# are fewer, so that they fit in memory.
+# Users whose trees are grown level by level at once: enough to hide the overhead of a call; fewer for the largest
+# trees, so that they fit in memory.
 _USERS_PER_CALL = 1_024
 _NODES_PER_CALL = 262_144
-# What is worked on at once stays in the second-level cache. Measured: half and twice as many nodes, or values (nodes
-# times prices), are slower by a tenth.
+# Blocks stay in the second-level cache. Measured: half or twice as many nodes, or values (nodes times prices), are
+# slower by a tenth.
 _NODES_PER_BLOCK = 4_608
 _VALUES_PER_BLOCK = 32_768
 
@@ -350,30 +357,32 @@ def _users_per_call(deepest_nodes: int) -> int:
 
 
 def _users_per_block(deepest_nodes: int, prices: int, most: int) -> int:
-    """Users whose trees are grown and backed up at once, a power of two."""
+    """Users in a block, whose trees are grown and backed up together: a power of two."""
     return power_of_two(min(most, _NODES_PER_BLOCK // deepest_nodes, _VALUES_PER_BLOCK // (deepest_nodes * prices)))
 
 
 _Keep = Callable[[Tree, jax.Array, Choice, Ends | None], tuple[jax.Array, ...]]
-"""What is kept of trees backed up with weights [outcomes, prices]: arrays [..., users, prices, anything]."""
+"""A function of trees and outcome weights [outcomes, prices] that backs the trees up and returns what is kept of them:
+arrays [..., users, prices, any]."""
 
 
 class ProgramForm(NamedTuple):
-    """All that a program is compiled for, besides the shapes of its arrays."""
+    """Everything that a program is specialised to, besides the shapes of its arrays."""
 
     keep: _Keep
     depth: int
     explores: bool
     structure: Any
-    """Of the model in which trees are grown, or None, and of leaf values, or None."""
+    """Pytree structure of (model or None, leaf values or None)."""
     grows: bool = False
     """Whether the program grows the trees; otherwise they are given."""
     constraint: Constraint | None = None
     ragged: bool = False
     """Whether users may have fewer steps left than the trees are deep."""
     soft: bool = False
+    """Whether actions are chosen with entropy."""
     users: int = 1
-    """Users in a block."""
+    """Users per block."""
 
 
 def _program(
@@ -384,15 +393,16 @@ def _program(
     numbers: tuple[jax.Array, ...],
     count: jax.Array,
 ) -> tuple[jax.Array, ...]:
-    """Whether all predictions for a user are numbers, [users], and what is kept.
+    """Whether all predictions for a user are finite, [users], and then what `form.keep` returns.
 
-    Given are the model's arrays, the rows (`TreeRows`, or a `Tree`), weights of outcomes [outcomes, prices], numbers,
-    and how many of the users are not padding. Blocks of users are worked on one after the other, so that nothing of a
-    block leaves the cache; blocks of padding are left at zero.
+    `weights` are the arrays of model and leaf values, `rows` a `TreeRows` or a `Tree`, `prices` the weights of outcomes
+    and of the leaf values' grid in a `PriceBlock`, `numbers` temperature, discount and exploration share, and `count`
+    the users that are not padding. Blocks of users are processed one after the other, so that each stays in the cache;
+    blocks of padding are left at zero.
     """
     size = len(rows.states) if form.grows else rows.levels[0].shape[2]
 
-    # Traced once, although two places below ask for it.
+    # Traced once, although it is used in two places below.
     @partial(jax.jit, inline=True)
     def block(position: jax.Array) -> tuple[jax.Array, ...]:
         return _block(form, position * form.users, weights, rows, prices, numbers)
@@ -422,13 +432,13 @@ def _program_of_constants(form: ProgramForm, weights: Constants, *given: Any) ->
 
 
 program_of_constants = kept(_program_of_constants, static=2)
-"""The same for one plan alone."""
+"""The same with one plan's weights compiled in."""
 
 
 def _block(
     form: ProgramForm, first: jax.Array, weights: list[jax.Array], rows: Any, prices: Any, numbers: Any
 ) -> tuple[jax.Array, ...]:
-    """The same of the block of users that begins with the first."""
+    """The same for the block of users that starts at `first`."""
     model, leaf_values = jax.tree.unflatten(form.structure, weights)
     if form.grows:
         some = jax.tree.map(lambda array: _slice(array, first, form.users, 0), rows)
@@ -439,7 +449,7 @@ def _block(
     choice = Choice(temperature if form.soft else None, discount, explore if form.explores else None)
     outcomes, knots = prices
     ends = None if leaf_values is None else leaf_values.at(tree.leaves, knots, form.ragged)
-    # One sum of all is finite only if all are.
+    # The sum is finite only if all terms are.
     total = sum(level.sum(axis=(0, 1, 3)) for level in tree.levels)
     return jnp.isfinite(total)[:, None, None], *form.keep(tree, outcomes, choice, ends)
 
@@ -449,7 +459,7 @@ def _slice(array: jax.Array, first: jax.Array | int, size: int, axis: int) -> ja
 
 
 def _state_values(tree: Tree, weights: jax.Array, choice: Choice, ends: Ends | None) -> tuple[jax.Array, ...]:
-    """[1 + outcomes, users, prices, 1]; far less to write than `action_values`."""
+    """State values [1 + outcomes, users, prices, 1]; far less to write to memory than `action_values`."""
     return (state_values(tree, weights, choice, ends)[..., None],)
 
 
@@ -464,7 +474,7 @@ _SIZES: dict[_Keep, Sizes] = {_decision: FEW_PRICES, _state_values: SOME_PRICES,
 """Numbers of prices that each is compiled for."""
 
 
-# Checks of what a planner is given, in words that its user understands.
+# Checks of a planner's arguments, with messages for its user.
 
 
 def checked_states(states: ArrayLike, columns: tuple[str, ...] = ()) -> NDArray[np.float32]:
@@ -485,22 +495,21 @@ def checked_states(states: ArrayLike, columns: tuple[str, ...] = ()) -> NDArray[
     return rows
 
 
-# What a planner's policy costs and earns in its own model.
+# Outcomes of a planner's policy in its own model.
 #
-# A tree that reaches the last step knows its policy's outcomes. One that does not is planned anew at
-# every step: its policy is followed through the model until the last tree reaches the end. Actions on the
-# way are drawn with the same random number for every price, so that the differences between prices are not
-# noise; what a step costs and earns is averaged over the draw. Without entropy nothing is random, and the
-# result is exact for the model.
+# A tree that reaches the last step yields the outcomes of its policy directly. Otherwise the policy replans at every
+# step, so it is rolled out in the model until a tree reaches the end. Actions of a rollout are drawn with common random
+# numbers for all prices, so that differences between prices are not noise; the outcomes of a step are averaged over the
+# draw. Without entropy and exploration nothing is random, and the result is exact for the model.
 
 
 PATHS_AT_ONCE = 2**14
-"""Users times prices followed at once: each may have come to a state of its own, with a tree of its own."""
+"""Rollouts (users × prices) at once: each may be in a state of its own, with a tree of its own."""
 
 
 @dataclass(frozen=True, eq=False)
 class ModelPrice:
-    """A price function: the mean outcomes, in the model, of a planner's policy at each price."""
+    """Price function of a planner: the mean outcomes of its policy in the model, at each price."""
 
     planner: TreePlanner
     states: NDArray[np.float32]
@@ -508,20 +517,20 @@ class ModelPrice:
     steps_left: NDArray[np.intp] | int | None = None
     """Steps left at those states, one number or [users]; None is the whole campaign."""
     eligible: EligibilityState | NDArray[np.bool_] | None = None
-    """Where users stand, or a mask [users, actions]; None allows all."""
+    """The users' eligibility state, or a mask [users, actions]; None allows all."""
     seed: int = 0
-    """Of the actions drawn on the way; matters only with entropy and a horizon short of the campaign."""
+    """Seed of rollouts; without a layout it matters only with a random policy and a horizon short of the campaign."""
     paths_at_once: int = PATHS_AT_ONCE
     layout: StateLayout | None = None
-    """With it, users come to states drawn from the mean states that the model predicts, one for each user and step, and
-    trees are followed to the last step instead of believed: slower, and fair to trees of any depth."""
+    """If given, a rollout draws one state per user and step around the mean state that the model predicts, and goes to
+    the last step instead of ending with a tree's own values: slower, but it compares trees of any depth fairly."""
 
     def __call__(self, prices: ArrayLike, /) -> FloatArray:
         """Mean outcomes [outcomes, prices] at prices [prices, budgets]."""
         return np.asarray(self.by_user(prices).mean(axis=1))
 
     def by_user(self, prices: ArrayLike) -> FloatArray:
-        """Outcomes of each user, [outcomes, users, prices]; a user draws the same actions among any others."""
+        """Outcomes of each user, [outcomes, users, prices]; draws depend on the seed and a user's position."""
         planner, rows = self.planner, checked_states(self.states, self.planner.columns)
         given = planner.steps if self.steps_left is None else self.steps_left
         left, names = checked_steps_left(given, len(rows), planner.steps), np.arange(len(rows))
@@ -553,13 +562,13 @@ def _follow(
     seed: int,
     layout: StateLayout | None,
 ) -> FloatArray:
-    """Outcomes to go of every user at every price, [outcomes, users, prices]."""
+    """Roll the policy out: outcomes to go of every user at every price, [outcomes, users, prices]."""
     users, columns = len(states), np.arange(len(prices))
-    everybody = keys = names.astype(np.uint64)  # the keys of the rows of `states`
+    everybody = keys = names.astype(np.uint64)  # of the users; `keys` follows the rows of `states` below
     outcomes = np.zeros((1 + planner.budgets, users, len(prices)))
-    # Prices under which a user was sent the same are in the same state: one tree serves them all.
+    # Prices under which a user has had the same actions share a state, and so a tree: `place` is its row in `states`.
     place = np.repeat(np.arange(users)[:, None], len(prices), axis=1)  # [users, prices]
-    # What a step counts: discounted, and less where a user may have left, [users, prices].
+    # Weight of a step: discount times the probability that the user is still there, [users, prices].
     weight = np.ones(place.shape)
     believed = planner.depth if layout is None else 0
     for left in range(steps_left, believed, -1):
@@ -582,6 +591,6 @@ def _follow(
         standing = None if standing is None else standing[parents].after(planner.constraint, moved)
     if layout is not None:
         return outcomes
-    # By the programs that also plan the steps before.
+    # `values`, not `expected`, so that the programs compiled for the steps before are used again.
     last = planner.values(states, min(steps_left, planner.depth), prices, standing).expected()
     return np.asarray(outcomes + weight * last[:, place, columns])

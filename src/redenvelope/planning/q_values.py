@@ -1,4 +1,9 @@
-"""Learned action values (soft Q-learning): their decisions at any price, and how a plan folder stores them."""
+"""Action values learned without a model (soft Q-learning): decisions at any price, and storage in a plan folder.
+
+`LearnedValues` is what `learning/soft_q.py` fits: outcomes of a step plus values to go at a grid of prices (knots),
+each from networks of several folds, interpolated between knots. It is a `Valuer` like the tree planner. A guard rules
+out actions that the behaviour policy hardly ever takes in a state. `LearnedPrice` is its price function.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +47,7 @@ from redenvelope.policies.policy import Constraint, checked_steps_left
 from redenvelope.prices import checked_prices, outcome_weights, scaled_dual
 from redenvelope.serialization import from_plain, to_plain
 
-# Learned values: what every action is worth in a state, at the prices learned or between them.
+# Learned values: action values in a state, at the learned prices or between them.
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,18 +55,18 @@ class LearningReport:
     """How learning went."""
 
     bellman_error: FloatArray
-    """Root mean square of the held-out Bellman error of what follows an action, in units of the target's own
-    standard deviation (1 is no better than a constant), [steps - 1]: of the first step first."""
+    """Root mean squared Bellman error of the values to go on held-out rows, in units of the target's standard
+    deviation (1 is no better than a constant), [steps - 1], the first step first."""
     epochs: tuple[int, ...]
     """Epochs run for each step but the last."""
     excluded: FloatArray
     """Share of the rows in which the guard rules an action out, [actions]."""
     late: tuple[str, ...] = ()
-    """Outcomes that actions change later than the next state tells: there, values follow the log."""
+    """Outcomes with late effects, which the next state does not show (see learning/late_effects.py)."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the guard did and what was found, in words."""
+        """Messages about what the guard excluded, and about late effects."""
         rare = tuple(
             f"action {action} is too rare in the log to be valued in {share:.1%} of the rows, and left out there"
             for action, share in enumerate(self.excluded)
@@ -75,13 +80,13 @@ class LearningReport:
 
 @dataclass(frozen=True, eq=False)
 class LearnedValues:
-    """Values learned from a log at some prices of one budget; between two of them, they are interpolated."""
+    """Values learned from a log at some prices of one budget, interpolated between them. A `Valuer`."""
 
     immediate: Immediate
     futures: ValueNetwork | None
-    """What follows an action, every array with leading axes [steps - 1, folds]; None in a campaign of one step."""
+    """Values to go after an action; arrays have leading axes [steps - 1, folds]. None in a campaign of one step."""
     duals: FloatArray
-    """The prices learned, rising, [heads]."""
+    """The learned prices, rising, [heads]."""
     temperature: float
     unit: float
     """Sets the scale of interpolation, see `scaled_dual`."""
@@ -89,12 +94,12 @@ class LearnedValues:
     """Steps of the campaign."""
     layout: StateLayout
     least_chance: float
-    """The guard: an action that the logger gives in a state with less than this probability is not chosen there."""
+    """The guard: an action is not chosen in a state where its estimated propensity is below this."""
     report: LearningReport
     constraint: Constraint | None = None
     """Which actions a state allows."""
     explore: float = 0.0
-    """Share of the decisions that is drawn evenly among what may be chosen."""
+    """Exploration share: the share of decisions drawn uniformly from the allowed actions."""
 
     @property
     def actions(self) -> int:
@@ -103,30 +108,30 @@ class LearnedValues:
 
     @property
     def budgets(self) -> int:
-        """One: values are learned for one price."""
+        """Number of budgets: values are learned for one."""
         return 1
 
     @property
     def depth(self) -> int:
-        """Steps that its values look ahead: to the end of the campaign."""
+        """Steps that the values look ahead: to the end of the campaign."""
         return self.steps
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the guard left out and what shows late, in words."""
+        """See LearningReport."""
         return self.report.notes
 
     @property
     def components(self) -> int:
-        """Reward and cost; with a temperature, entropy bonus too."""
+        """Number of components: reward and cost; with a temperature, the entropy bonus too."""
         return 3 if self.temperature > 0 else 2
 
     def values(
         self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible = None
     ) -> ActionValues:
-        """States [users, width], steps left (a number, or [users]) and prices [prices, 1] -> values.
+        """Action values of states [users, width] with steps left (a number, or [users]) at prices [prices, 1].
 
-        `eligible` [users, actions] rules actions out; so does the guard, unless nothing else is left.
+        `eligible` [users, actions] rules actions out; so does the guard, unless it would leave none.
         """
         return self.between(*self.at_knots(states, steps_left, eligible), prices)
 
@@ -143,7 +148,7 @@ class LearnedValues:
         return Decided(probabilities, self.outcomes(states).astype(np.float32))
 
     def outcomes(self, states: ArrayLike) -> FloatArray:
-        """Expected outcomes of this step alone, mean over folds: [n, width] -> [outcomes, n, actions]."""
+        """Expected outcomes of this step alone, averaged over folds: [n, width] -> [outcomes, n, actions]."""
         rows = np.asarray(states, dtype=np.float32)
         require_states(rows, self.layout)
         numbers = len(self.duals) * self.components * self.actions
@@ -153,9 +158,10 @@ class LearnedValues:
     def at_knots(
         self, states: ArrayLike, steps_left: ArrayLike, eligible: Eligible = None
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Mean over folds at the prices learned, [n, heads, components, actions], and what may be chosen, [n, actions].
+        """Values at the learned prices, averaged over folds, [n, heads, components, actions], and a mask of allowed
+        actions, [n, actions].
 
-        The arguments are those of `values`. One pass through the networks; every price can be asked from it.
+        The arguments are those of `values`. One pass through the networks serves every price (see `between`).
         """
         rows = np.asarray(states, dtype=np.float32)
         require_states(rows, self.layout)
@@ -178,7 +184,7 @@ class LearnedValues:
         return values, allowed
 
     def between(self, values: NDArray[np.float32], allowed: NDArray[np.bool_], prices: ArrayLike) -> ActionValues:
-        """Values and decisions at any prices [prices, 1], from what `at_knots` gave."""
+        """Action values and decisions at any prices [prices, 1], interpolated from what `at_knots` returned."""
         duals = checked_duals(prices)
         low, share = self.around(duals)
         high, share = np.minimum(low + 1, len(self.duals) - 1), share[:, None, None]
@@ -193,7 +199,8 @@ class LearnedValues:
         return ActionValues(q, probabilities, np.moveaxis(to_go, 2, 0))
 
     def around(self, duals: FloatArray) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-        """For each of `duals`, the last learned price that is not above it, and the share of the next one, [duals]."""
+        """For each of `duals`, the position of the last learned price not above it, and the weight of the next one,
+        [duals] each."""
         known, place = scaled_dual(self.duals, self.unit), scaled_dual(duals, self.unit)
         outside = (place < known[0] - 1e-9) | (place > known[-1] + 1e-9)
         if outside.any():
@@ -214,14 +221,14 @@ def checked_duals(prices: ArrayLike) -> FloatArray:
             f"values are learned for one budget, and these are prices of {table.shape[1]}; plan with a model"
         )
     duals = checked_prices(table, 1)[:, 0]
-    # Beyond what a network's numbers can hold, a price is as good as infinite.
+    # A price beyond the range of float32 counts as infinite.
     return np.where(duals > np.finfo(np.float32).max, np.inf, duals)
 
 
 def value_to_go(now: Any, later: Any | None, heads: int, components: int) -> NDArray[np.float32]:
-    """Mean over folds of what a step gives [n, folds, 2, actions] and what follows, [n, heads, components, actions].
+    """Outcomes of a step plus values to go, averaged over folds, [n, heads, components, actions].
 
-    What follows is [n, folds, heads, components, actions], or None after the last step.
+    `now` is [n, folds, 2, actions]; `later` is [n, folds, heads, components, actions], or None after the last step.
     """
     alone = np.asarray(now).mean(axis=1)
     values = np.zeros((len(alone), heads, components, alone.shape[-1]), np.float32)
@@ -235,8 +242,8 @@ def value_to_go(now: Any, later: Any | None, heads: int, components: int) -> NDA
 def _decided(
     mixed: jax.Array, allowed: jax.Array, weights: jax.Array, temperature: jax.Array, explore: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Decisions from values [n, prices, components, actions]: q, probabilities, and outcomes to go of the same shape
-    but [n, prices, outcomes, actions]."""
+    """Decisions from values [n, prices, components, actions]: q and probabilities [n, prices, actions], and outcomes to
+    go [n, prices, outcomes, actions]."""
     q = jnp.where(allowed[:, None], action_scores(mixed, weights), -jnp.inf)
     chosen = explored(choose(mixed, weights, temperature, allowed), allowed[:, None], explore, axis=-1)
     return q, chosen, mixed[..., :2, :]
@@ -244,14 +251,14 @@ def _decided(
 
 # From learned values to decisions: pure functions over arrays [..., prices, components, actions].
 #
-# The components are reward, cost and, with a temperature, entropy bonus to go. Weights [outcomes, prices] are what
-# `prices.outcome_weights` gives: what reward and cost count at each price.
+# The components are reward, cost and, with a temperature, entropy bonus to go. Weights [outcomes, prices] come from
+# `prices.outcome_weights`: the weights of reward and cost at each price.
 
 
 def action_scores(values: jax.Array, weights: jax.Array) -> jax.Array:
     """Penalised reward (and entropy bonus) to go: [..., prices, components, actions] -> [..., prices, actions].
 
-    At an infinite price it is the negative cost alone.
+    At an infinite price it is minus the cost.
     """
     earned = values[..., 0, :]
     if values.shape[-2] == 3:
@@ -262,7 +269,7 @@ def action_scores(values: jax.Array, weights: jax.Array) -> jax.Array:
 def choose(values: jax.Array, weights: jax.Array, temperature: jax.Array, allowed: jax.Array) -> jax.Array:
     """Probability of each action, [..., prices, actions]; `allowed` is [n, actions], n the last axis before prices.
 
-    The best action where the temperature is zero (or the price infinite), else the soft maximum.
+    The best action if the temperature is zero or the price infinite, otherwise the softmax.
     """
     score = jnp.where(allowed[:, None, :], action_scores(values, weights), -jnp.inf)
     actions = score.shape[-1]
@@ -278,47 +285,47 @@ def choose(values: jax.Array, weights: jax.Array, temperature: jax.Array, allowe
 
 
 def supported(frequent: NDArray[np.bool_], eligible: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Actions that may be planned with, [n, actions]: eligible, and not too rare in the log.
+    """Allowed actions, [n, actions]: eligible, and frequent enough under the behaviour policy.
 
-    Where the guard would leave nothing, it gives way: what is eligible is allowed.
+    Where the guard would leave none, all eligible actions are allowed.
     """
     allowed = eligible & frequent
     return np.where(allowed.any(axis=1, keepdims=True), allowed, eligible)
 
 
-# Networks asked about many states: in blocks of one shape, by two programs that learning and deciding share.
+# Networks evaluated on many states: in blocks of one shape, by two programs that learning and deciding share.
 
 
-_BLOCK_NUMBERS = 2**21  # numbers in the largest array of a block of rows: more falls out of the cache
+_BLOCK_NUMBERS = 2**21  # numbers in a block's largest array; more would not stay in the cache
 
 
 @eqx.filter_jit
 def present(immediate: Immediate, states: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Outcomes of a step [n, folds, outcomes, actions], and the logger's chances [n, actions], of states [n, width].
+    """Outcomes of a step [n, folds, outcomes, actions] and estimated propensities [n, actions] in states [n, width].
 
-    The rows lead, as they do in blocks.
+    Rows come first, as `in_blocks` needs.
     """
     return jnp.transpose(immediate.outcomes(states), (2, 1, 0, 3)), immediate.chances(states)
 
 
 @eqx.filter_jit
 def future(networks: ValueNetwork, states: jax.Array) -> jax.Array:
-    """What follows every action: [n, width] -> [n, folds, heads, components, actions].
+    """Values to go after every action: [n, width] -> [n, folds, heads, components, actions].
 
-    The networks are those of one step, with a leading axis [folds].
+    `networks` are those of one step, with a leading axis [folds].
     """
     later: jax.Array = jax.vmap(lambda network: network(states), out_axes=1)(networks)
     return later
 
 
 def block_rows(rows: int, numbers_a_row: int) -> int:
-    """Rows of a block of `in_blocks`."""
+    """Rows per block in `in_blocks`."""
     size = int(np.clip(_BLOCK_NUMBERS // max(1, numbers_a_row), 64, 8_192))
     return min(size, 1 << max(0, rows - 1).bit_length())  # few lengths: few compilations
 
 
 def in_blocks(function: Callable[..., Any], numbers_a_row: int, *columns: NDArray[Any]) -> Any:
-    """Apply a function to rows [n, ...] in blocks of one shape; arrays come out [n, ...] in numpy."""
+    """Apply a function to rows [n, ...] in blocks of one shape; returns numpy arrays [n, ...]."""
     rows = len(columns[0])
     size = block_rows(rows, numbers_a_row)
     parts = []
@@ -328,7 +335,7 @@ def in_blocks(function: Callable[..., Any], numbers_a_row: int, *columns: NDArra
     return jax.tree.map(lambda *arrays: np.concatenate(arrays)[:rows], *parts)
 
 
-# Learned values behind the interfaces of planning: a policy at one price, a price function over prices.
+# The price function of learned values, for the search for a price.
 
 
 _VALUES_AT_ONCE = 2**26  # numbers kept between the steps of a search: 256 MB
@@ -336,7 +343,7 @@ _VALUES_AT_ONCE = 2**26  # numbers kept between the steps of a search: 256 MB
 
 @dataclass(frozen=True, eq=False)
 class LearnedPrice:
-    """A price function without any training: what the values say of the users' first states."""
+    """Price function of learned values: their mean outcomes in the users' first states, at each price."""
 
     learned: LearnedValues
     states: NDArray[np.float32]
@@ -344,7 +351,7 @@ class LearnedPrice:
     steps_left: NDArray[np.int64] | int | None = None
     """Steps left at those states, one number or [users]; None is the whole campaign."""
     eligible: EligibilityState | NDArray[np.bool_] | None = None
-    """Where users stand, or a mask [users, actions]; None allows all."""
+    """The users' eligibility state, or a mask [users, actions]; None allows all."""
 
     def __call__(self, prices: FloatArray, /) -> FloatArray:
         """Mean outcomes at prices [prices, 1], without entropy bonus, [outcomes, prices]."""
@@ -363,23 +370,23 @@ class LearnedPrice:
         return [slice(first, first + self._size) for first in range(0, len(self.states), self._size)]
 
     def _part(self, users: slice) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """The values of some users, at the prices learned; see `LearnedValues.at_knots`."""
+        """The values of some users at the learned prices; see `LearnedValues.at_knots`."""
         left = np.broadcast_to(self.learned.steps if self.steps_left is None else self.steps_left, (len(self.states),))
         mask = None if self.eligible is None else self.eligible[users]
         return self.learned.at_knots(self.states[users], left[users], mask)
 
     @cached_property
     def _whole(self) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        # The networks need not be asked again at every step of a search.
+        # Cached, so that the networks are not evaluated again at every step of a search.
         return self._part(slice(None))
 
 
-# Learned values as plain data and weights by name, and back: what a plan folder holds of them.
+# Learned values as plain data and named weights, and back: their form in a plan folder.
 
 
 @dataclass(frozen=True)
 class _WrittenReport:
-    """How learning went, as plain data."""
+    """A LearningReport as plain data."""
 
     bellman_error: tuple[float, ...]
     epochs: tuple[int, ...]
@@ -389,7 +396,7 @@ class _WrittenReport:
 
 @dataclass(frozen=True)
 class _WrittenValues:
-    """Learned values as plain data, beside their weights."""
+    """Learned values as plain data, without their weights."""
 
     layout: StateLayout
     actions: int
@@ -397,7 +404,7 @@ class _WrittenValues:
     structures: tuple[str, str]
     folds: int
     rank: int | None
-    """None where the campaign has a single step."""
+    """Rank of the advantages; None if the campaign has a single step."""
     reward_target: WrittenTarget
     cost_target: WrittenTarget
     duals: tuple[float, ...]
@@ -423,7 +430,7 @@ class _WrittenValues:
 
     @property
     def sizes(self) -> dict[str, tuple[int, ...]]:
-        """Sizes of what the networks need at least, by name."""
+        """Sizes that the weights must be large enough for, by name; see `require_sizes`."""
         layers = {
             f"layer {place}": (self.folds, units, following)
             for place, (units, following) in enumerate(zip(self.hidden, (*self.hidden, 1)[1:], strict=True))
@@ -463,7 +470,7 @@ def learned_state(values: LearnedValues) -> tuple[dict[str, Any], dict[str, NDAr
 
 
 def learned_from_state(config: dict[str, Any], arrays: dict[str, NDArray[np.float32]]) -> LearnedValues:
-    """The values that `learned_state` wrote; whatever does not fit together is refused before it is built."""
+    """The values that `learned_state` wrote; parts that do not fit together are refused before anything is built."""
     written = from_plain(_WrittenValues, config, "what was learned")
     require_sizes(written.sizes, arrays)
     parts = restored(_skeleton(written, _curves(arrays)), arrays)
@@ -503,7 +510,7 @@ def _skeleton(written: _WrittenValues, curves: int) -> dict[str, Any]:
 
 
 def _curves(arrays: dict[str, NDArray[np.float32]]) -> int:
-    """Curves of the value networks, which only the weights tell; 1 where there are none."""
+    """Number of curves of the value networks, known from the weights' shape alone; 1 where there are none."""
     level = arrays.get("futures.level")
     return 1 if level is None or level.ndim < 2 else level.shape[-2]
 

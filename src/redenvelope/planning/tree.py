@@ -1,4 +1,8 @@
-"""Grow: trees of mean outcomes, once for all prices, inside of a compiled program or level by level."""
+"""Trees of expected outcomes: every sequence of actions from a user's state, with mean predicted successors.
+
+Outcomes and transitions do not depend on prices, so a tree is grown once (`grow`) and backed up for any number of
+prices (`planning/choice.py`). `NodeMasks` carries eligibility down the tree; `fit_depth` keeps its size in bounds.
+"""
 
 from __future__ import annotations
 
@@ -13,28 +17,28 @@ from redenvelope.policies.eligibility_state import EligibilityState, allowed
 from redenvelope.policies.policy import Constraint
 
 NODE_LIMIT = 10_000
-"""Nodes per user at the deepest level. At this size a user takes a few milliseconds."""
+"""Most nodes per user at the deepest level. At this size a user takes a few milliseconds."""
 MODERATE_TREE = 128
-"""The same, of trees whose depth nobody asked for: deeper ones gain little and slow every decision."""
+"""The same for trees whose depth is a default: deeper ones gain little and slow every decision."""
 
 
 class Tree(NamedTuple):
-    """Outcomes along every sequence of actions. No price inside: only the backup knows what a cost counts.
+    """Expected outcomes along every sequence of actions, before any price is applied.
 
-    The nodes of a level are in the order of their users, then of their parents, with their branches beside each other.
-    Users and nodes come last: where there is one price, they fill the vector registers.
+    The nodes of a level are ordered by user, then by parent, then by branch. Users and nodes are the last axes, so that
+    they fill the vector registers when there is a single price.
     """
 
     levels: tuple[Any, ...]
     """Mean outcomes of every action at every node, [outcomes, actions, users, nodes], from the root, which has one node
     per user, to the last step planned."""
     masks: tuple[Any, ...] | None = None
-    """Which actions every node allows, [actions, users, nodes] for each level; None allows all."""
+    """Allowed actions at every node, [actions, users, nodes] per level; None allows all."""
     survival: tuple[Any, ...] | None = None
-    """Chance of a next step after every action at every node, [actions, users, nodes] for each level that another, or
-    leaves, follow; None where nobody leaves."""
+    """Survival probability after every action at every node, [actions, users, nodes] for each level that is followed by
+    another level or by leaves; None if nobody leaves."""
     leaves: LeafNodes | None = None
-    """Below the last level, where the campaign goes on; None where what follows is left out."""
+    """The successors of the last level, for leaf values; None without them."""
 
     @property
     def users(self) -> int:
@@ -53,11 +57,11 @@ class TreeRows(NamedTuple):
     states: Any
     """[users, width]"""
     steps_left: Any
-    """This step included, [users]."""
+    """Steps left, including this one, [users]."""
     always: Any = None
-    """What each user may get at this and every later step, [users, actions]; None allows all."""
+    """Actions eligible at this and every later step, [users, actions]; None allows all."""
     memory: Any = None
-    """What the constraint remembers of each user, [users, columns]."""
+    """The constraint's memory of each user, [users, columns]."""
 
 
 def grow(
@@ -68,11 +72,11 @@ def grow(
     ragged: bool,
     leaf_values: LeafValues | None = None,
 ) -> Tree:
-    """The trees of some users to a depth, in a split model: inside of a compiled program, for few enough users that
-    they stay in the cache; or, in an `AppliedModel`, with arrays of numpy. With leaves where `leaf_values` are given.
+    """Grow the trees of some users to a depth, with leaves if `leaf_values` are given.
 
-    `ragged` says that some of them may have fewer steps left than the trees are deep: below those nothing happens, and
-    nobody gets there.
+    With a split model it runs inside a compiled program, for few enough users that they stay in the cache; with an
+    `AppliedModel`, on numpy arrays. `ragged` means that some users may have fewer steps left than the depth: outcomes
+    beyond their last step are 0, and so is the probability of reaching them.
     """
     library = library_of(rows.states)
     users, first = len(rows.states), model.fixed_width
@@ -97,7 +101,7 @@ def grow(
                 staying = library.where(ends, 0.0, one)
             if staying is not None:
                 survival.append(staying)
-            # A user's nodes are one group: what is fixed is added once per user, at every depth.
+            # A user's nodes stay together, so that the fixed columns' part is added once per user at every depth.
             nodes = children.reshape(users, size * children.shape[1], children.shape[2])
             masks = None if masks is None else masks.below(children.shape[1])
         found = library.stack([outcome.reshape(len(outcome), users, size) for outcome in outcomes])
@@ -117,18 +121,19 @@ def grow(
 
 
 class NodeMasks(NamedTuple):
-    """Which actions the nodes of a level allow: what a user may get, and what a constraint says of predicted states."""
+    """Allowed actions at the nodes of a level: by the users' eligibility, and by the constraint in predicted states."""
 
     eligibility: EligibilityState
-    """Of the nodes, in the order of their users, then of their parents, then of their branches."""
+    """One row per node, ordered by user, then by parent, then by branch."""
     steps_left: Any
-    """Of each node, [users · nodes]."""
+    """Steps left at each node, [users · nodes]."""
     constraint: Constraint | None
 
     def at(self, fixed: Any, nodes: Any) -> Any:
-        """Of nodes [users, nodes, changing] of users with fixed columns [users, fixed]: [actions, users, nodes].
+        """Allowed actions [actions, users, nodes] at nodes [users, nodes, changing] of users with fixed columns
+        [users, fixed].
 
-        A node with nothing left allows the cheapest action that its user may get.
+        A node at which nothing is allowed allows the cheapest action that its user may get.
         """
         users, size, _ = nodes.shape
         library = library_of(nodes)
@@ -138,8 +143,8 @@ class NodeMasks(NamedTuple):
         return own.T.reshape(own.shape[1], users, size)
 
     def told(self, fixed: Any, nodes: Any) -> list[Any]:
-        """What values of nodes depend on besides their states: what they allow, and what the constraint remembers of
-        them, each [users, nodes, columns]."""
+        """The inputs of leaf values besides states: allowed actions and the constraint's memory, each
+        [users, nodes, columns]."""
         users, size, _ = nodes.shape
         columns = [self.at(fixed, nodes).reshape(-1, users * size).T.astype(np.float32)]
         if self.constraint is not None and self.constraint.remembers:
@@ -160,12 +165,12 @@ def nodes_at(actions: int, depth: int) -> int:
 
 
 def fit_depth(actions: int, depth: int, node_limit: int = NODE_LIMIT) -> int:
-    """The most steps, up to `depth`, whose tree respects the limit."""
+    """The largest depth, up to `depth`, whose tree respects the limit; at least 1."""
     while depth > 1 and nodes_at(actions, depth) > node_limit:
         depth -= 1
     return depth
 
 
 def power_of_two(most: int) -> int:
-    """The largest that is not above `most`, and at least 1."""
+    """The largest power of two not above `most`, at least 1."""
     return 1 << max(0, most.bit_length() - 1)

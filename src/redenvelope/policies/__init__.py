@@ -1,1 +1,1 @@
-"""WHO GETS WHAT: policies, prices and who follows which, constraints, and what actions are worth."""
+"""WHO GETS WHAT: policies, mixtures of prices, constraints (eligibility and rules), and records of action values."""

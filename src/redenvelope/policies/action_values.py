@@ -1,4 +1,5 @@
-"""What every action is worth, user by user and price by price: the one record that planning and learning give."""
+"""Action values per user and price (`ActionValues`), and the protocol of what computes them (`Valuer`): tree planners
+and learned values give the same record, so that decisions, searches and estimates do not depend on which."""
 
 from __future__ import annotations
 
@@ -11,15 +12,15 @@ from redenvelope.policies.eligibility_state import Eligible
 
 
 class ActionValues(NamedTuple):
-    """Values and decisions for some users at some prices; arrays of numpy, or of jax inside a compiled program."""
+    """Values and decisions for some users at some prices; numpy arrays, or jax arrays inside a compiled program."""
 
     q: Any
-    """Penalised reward to go, and entropy bonus of later steps, [users, prices, actions]; −inf if not eligible. Minus
-    the cost to go where the price is infinite."""
+    """Penalised reward to go plus the entropy bonus of later steps, [users, prices, actions]; −inf if not eligible.
+    Minus the cost to go if the price is infinite."""
     probabilities: Any
-    """Of each first action, [users, prices, actions]."""
+    """Probability of each first action, [users, prices, actions]."""
     to_go: Any
-    """Outcomes of the action and of the policy after it, without entropy bonus, [outcomes, users, prices, actions]:
+    """Outcomes to go of the action and the policy after it, without entropy bonus, [outcomes, users, prices, actions]:
     the reward, then one cost for each budget."""
 
     def expected(self) -> NDArray[np.float64]:
@@ -28,16 +29,16 @@ class ActionValues(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """All that is needed to decide."""
+    """What a decision needs: probabilities, and the expected outcomes of this step."""
 
     probabilities: NDArray[np.float32]
-    """Of each action, [users, prices, actions]."""
+    """Probability of each action, [users, prices, actions]."""
     outcomes: NDArray[np.float32]
     """Expected outcomes of this step alone, [outcomes, users, actions]."""
 
 
 class Valuer(Protocol):
-    """Says what every action is worth, at any prices."""
+    """Computes action values at any prices."""
 
     @property
     def actions(self) -> int:
@@ -46,23 +47,23 @@ class Valuer(Protocol):
 
     @property
     def budgets(self) -> int:
-        """Number of budgets: costs after the reward."""
+        """Number of budgets, which is that of the costs after the reward."""
         ...
 
     @property
     def depth(self) -> int:
-        """Steps that its values look ahead."""
+        """Steps that the values look ahead."""
         ...
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was left out to keep it quick or safe, in words."""
+        """Messages about what was left out for speed or safety."""
         ...
 
     def values(
         self, states: ArrayLike, steps_left: ArrayLike, prices: ArrayLike, eligible: Eligible = None
     ) -> ActionValues:
-        """States [users, width], steps left (a number, or [users]) and prices [prices, budgets] -> values."""
+        """Action values of states [users, width] with steps left (a number, or [users]) at prices [prices, budgets]."""
         ...
 
     def decided(
@@ -73,9 +74,9 @@ class Valuer(Protocol):
         eligible: Eligible = None,
         waiting: bool = False,
     ) -> Decided:
-        """The decisions of `values` and this step's `outcomes`, in one pass: quicker for many users at few prices.
+        """The probabilities of `values` and this step's `outcomes` in one pass: faster for many users at few prices.
 
-        Where somebody is `waiting`, few users are decided for at once, as quickly as possible.
+        With `waiting`, latency counts: a few users are decided at once, as quickly as possible.
         """
         ...
 

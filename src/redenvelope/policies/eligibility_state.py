@@ -1,4 +1,5 @@
-"""The eligibility state of rows: what each may get at any step, and what constraints remember of it."""
+"""Eligibility states: the actions that each row may get at any step, and the constraint's memory (`EligibilityState`);
+the mask of a step (`allowed`); and builders for a log, for a table of users to decide for, and for one request."""
 
 from __future__ import annotations
 
@@ -25,15 +26,15 @@ from redenvelope.policies.rules import RuleConstraint
 
 @dataclass(frozen=True, eq=False)
 class EligibilityState:
-    """What is known of rows (users, or nodes of their trees) in addition to their states.
+    """Eligibility of rows (users, or nodes of their trees), which their encoded states do not hold.
 
-    Arrays of numpy, or of jax inside a compiled program.
+    Numpy arrays, or jax arrays inside a compiled program.
     """
 
     always: Any
-    """What each may get at this and every later step, [rows, actions]; at least one action each."""
+    """Actions eligible at this and every later step, [rows, actions]; at least one per row."""
     memory: Any
-    """Of the constraint, [rows, columns]."""
+    """The constraint's memory, [rows, columns]."""
 
     def __len__(self) -> int:
         return len(self.always)
@@ -43,23 +44,23 @@ class EligibilityState:
         return EligibilityState(self.always[rows], self.memory[rows])
 
     def joined(self, other: EligibilityState) -> EligibilityState:
-        """These rows, and then others."""
+        """These rows followed by others."""
         pairs = ((self.always, other.always), (self.memory, other.memory))
         return EligibilityState(*map(np.concatenate, pairs))
 
     def after(self, constraint: Constraint | None, action: NDArray[np.integer]) -> EligibilityState:
-        """One step on, when each row got an action [rows]."""
+        """The eligibility state one step later, after each row got an action [rows]."""
         if constraint is None or not constraint.remembers:
             return self
         return EligibilityState(self.always, constraint.after(self.memory, action.astype(np.intp)))
 
 
 Eligible = ArrayLike | EligibilityState | None
-"""What rows may get: a mask [rows, actions] for this and every later step, or an eligibility state; None allows all."""
+"""Eligible actions: a mask [rows, actions] for this and every later step, or an eligibility state; None allows all."""
 
 
 def eligibility_state(eligible: Eligible, rows: int, actions: int, constraint: Constraint | None) -> EligibilityState:
-    """The eligibility state of rows; with a mask, or None, nothing has happened yet."""
+    """The eligibility state of rows; from a mask, or None, with an empty memory, as before anything has happened."""
     columns = 0 if constraint is None else constraint.remembers
     if not isinstance(eligible, EligibilityState):
         return EligibilityState(whole_mask(eligible, rows, actions), np.zeros((rows, columns), np.int16))
@@ -72,10 +73,10 @@ def eligibility_state(eligible: Eligible, rows: int, actions: int, constraint: C
 
 
 def allowed(standing: EligibilityState, constraint: Constraint | None, states: Any, steps_left: Any) -> Any:
-    """What rows with states [rows, width] and steps left [rows] may get now, [rows, actions]; arrays of numpy, or of
-    jax inside a compiled program.
+    """Actions that rows with states [rows, width] and steps left [rows] may get now, [rows, actions]; numpy arrays, or
+    jax arrays inside a compiled program.
 
-    A row with nothing left gets the cheapest action that it may ever get.
+    If a constraint leaves a row nothing, its cheapest eligible action is allowed.
     """
     own = standing.always
     if constraint is None:
@@ -88,20 +89,20 @@ def allowed(standing: EligibilityState, constraint: Constraint | None, states: A
     return both | (cheapest & ~both.any(axis=1)[:, None])
 
 
-# The eligibility state of a log, of a table of users to decide for, and of one user.
+# Builders: the eligibility state of a log, of a table of users to decide for, and of one user.
 
 
 class EligibilityRows(NamedTuple):
     """The eligibility state of the users of a table."""
 
     standing: EligibilityState | None
-    """None where nothing is ruled out."""
+    """None if nothing is ruled out."""
     nothing: BoolArray
-    """Whether the rules and the table leave nothing, so that the cheapest action is given, [rows]."""
+    """Whether the rules and the table leave no action, so that the cheapest is given, [rows]."""
 
 
 def eligibility_of_log(constraint: RuleConstraint | None, log: Log) -> EligibilityState | None:
-    """The eligibility state of logged rows; None where nothing is ruled out."""
+    """The eligibility state of logged rows; None if nothing is ruled out."""
     if constraint is None:
         none = np.zeros((len(log), 0), np.int16)
         return None if log.eligible is None else EligibilityState(_some(log.eligible), none)
@@ -117,7 +118,7 @@ def eligibility_of_frame(
     frame: pl.DataFrame,
     past: pl.DataFrame | None,
 ) -> EligibilityRows:
-    """The eligibility state of the users of a table; `past` are their earlier steps, which caps count."""
+    """The eligibility state of the users of a table; `past` has their earlier steps, for rules that count."""
     listed = None
     if ELIGIBLE in frame.columns and not is_feature(ELIGIBLE, encoder):
         listed = listed_actions(frame[ELIGIBLE], catalogue)
@@ -163,9 +164,9 @@ def is_feature(name: str, encoder: Encoder) -> bool:
 
 
 def _joined(constraint: RuleConstraint, listed: BoolArray | None, memory: Memory) -> EligibilityRows:
-    """What rules remember, and a list [rows, actions] of what each row may get.
+    """Combine the rules' memory with a list [rows, actions] of what each row may get.
 
-    What the rules themselves forbid now may be missing from the list for that reason alone: it is not missed later on.
+    An action that the rules forbid now may be missing from the list for that reason alone, so it stays eligible later.
     """
     rows, actions = len(memory), len(constraint.catalogue)
     by_rules = constraint.eligible(np.zeros((rows, 0), np.float32), np.zeros(rows, np.intp), memory)
@@ -182,7 +183,7 @@ def _empty(mask: BoolArray) -> BoolArray:
 
 
 def _some(listed: BoolArray) -> BoolArray:
-    """An empty list allows the cheapest action."""
+    """The mask `listed`, with the cheapest action in rows without any."""
     if listed.any(axis=1).all():
         return listed
     some = listed.copy()

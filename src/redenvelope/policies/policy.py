@@ -1,4 +1,4 @@
-"""The one question that a policy answers: with what probability does a user get each action?"""
+"""The protocols of a policy (states to action probabilities) and of a constraint (states to allowed actions)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from redenvelope.errors import UsageError
 
 
 class Policy(Protocol):
-    """Anything that decides."""
+    """Anything that maps users' states to action probabilities."""
 
     @property
     def actions(self) -> int:
@@ -30,7 +30,7 @@ class Policy(Protocol):
 
 
 def normalised(weights: ArrayLike) -> NDArray[np.float64]:
-    """Rows [users, actions] of numbers of at least 0, divided by their sums in float64."""
+    """Rows [users, actions] of non-negative numbers, divided by their sums in float64."""
     rows = np.asarray(weights, dtype=np.float64)
     return np.asarray(rows / rows.sum(axis=1, keepdims=True))
 
@@ -56,7 +56,7 @@ def checked_steps_left(steps_left: ArrayLike, users: int, steps: int) -> NDArray
 
 
 def checked_eligible(eligible: ArrayLike | None, users: int, actions: int) -> NDArray[np.bool_] | None:
-    """A mask [users, actions] in which every user has an action left, or None, which allows all."""
+    """The mask [users, actions], refused unless every user has an eligible action; None, which allows all, stays."""
     if eligible is None:
         return None
     mask = np.asarray(eligible, dtype=bool)
@@ -70,7 +70,7 @@ def checked_eligible(eligible: ArrayLike | None, users: int, actions: int) -> ND
 
 
 def whole_mask(eligible: ArrayLike | None, users: int, actions: int) -> NDArray[np.bool_]:
-    """The same as a mask [users, actions] in any case."""
+    """The same, with None written out as a mask [users, actions]."""
     mask = checked_eligible(eligible, users, actions)
     return np.ones((users, actions), dtype=bool) if mask is None else mask
 
@@ -79,19 +79,19 @@ def whole_mask(eligible: ArrayLike | None, users: int, actions: int) -> NDArray[
 
 
 Memory = NDArray[np.int16]
-"""What a constraint remembers of rows, [rows, columns]: known, not predicted, and updated by every action."""
+"""A constraint's memory of rows, [rows, columns]: known, not predicted, and updated by every action."""
 
 
 class Constraint(Protocol):
-    """Says which actions a state allows; of one without any, the cheapest stays allowed.
+    """Which actions a state allows; if it allows none, the cheapest stays allowed.
 
-    A planner asks it at every node of a tree, so that what it forbids later counts in what an action is worth now.
-    States are encoded; rows are users, or nodes of their trees. What must be known of the past stands in a memory of so
-    many columns as it `remembers`, zeros where nothing has happened. Its methods become part of compiled programs:
-    arrays may be of jax, so they are combined by operators, never changed in place; and programs are looked up by the
-    constraint, so it has a hash.
+    A planner evaluates it at every node of a tree, so that action values account for what is forbidden later. States
+    are encoded; rows are users, or nodes of their trees. What must be known of the past is kept in a memory of
+    `remembers` columns, zeros if nothing has happened. Its methods are compiled into programs: arrays may be jax
+    arrays, so combine them by operators and never change them in place; programs are looked up by the constraint, so it
+    must be hashable.
 
-    A small one forbids the dearest action at the last step:
+    A small example forbids the dearest action at the last step:
 
     >>> class NoLastSplurge(Constraint):
     ...     actions = 3
@@ -105,18 +105,18 @@ class Constraint(Protocol):
 
     @property
     def remembers(self) -> int:
-        """Columns of its memory; 0 where it needs none."""
+        """Number of columns of the memory; 0 if it needs none."""
         return 0
 
     def eligible(self, states: Any, steps_left: Any, memory: Any) -> Any:
-        """States [n, width], steps left, this one included, [n] and memory [n, columns] -> what is allowed, [n,
-        actions]."""
+        """Allowed actions, [n, actions], in states [n, width] with steps left, this one included, [n] and memory
+        [n, columns]."""
         ...
 
     def after(self, memory: Any, action: NDArray[np.intp]) -> Any:
-        """What is remembered one step on, when rows with a memory [n, columns] got an action [n]."""
+        """The memory one step later, after rows with a memory [n, columns] got an action [n]."""
         return memory
 
     def told(self, memory: Any) -> Any:
-        """What values to go are regressed on of memory [n, columns]: float32, [n, any number of columns]."""
+        """The memory [n, columns] as regressors of values to go: float32, [n, any]."""
         return memory.astype(np.float32)

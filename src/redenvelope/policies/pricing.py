@@ -1,4 +1,4 @@
-"""What a plan pays, and who follows which price: all that repricing, pacing and mixtures change."""
+"""The prices of a plan and the share of users who follow each: all that repricing, pacing and mixtures change."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from redenvelope.errors import UsageError
 from redenvelope.prices import checked_prices
 from redenvelope.randomness import fraction
 
-# Shares come out of a division or two.
+# Shares are computed, so their sum has rounding.
 _TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
 class Pricing:
-    """One price for each budget, or several such rows and the share of users who follow each.
+    """One price for each budget, or a mixture: several such rows and the share of users who follow each.
 
-    Drawn once a user, not once a step: only then are the mixture's mean outcomes the weighted means of those of its
-    rows, which is how two hard plans land on a budget exactly.
+    A user's row is drawn once, not at every step: only then are the mixture's mean outcomes the weighted means of its
+    rows' outcomes, which is how two hard plans land on a budget exactly.
     """
 
     prices: tuple[tuple[float, ...], ...]
     """[prices, budgets]; infinity plans on that cost alone."""
     shares: tuple[float, ...]
-    """[prices]."""
+    """Share of users who follow each row, [prices]."""
 
     def __post_init__(self) -> None:
         if not self.prices or len(self.prices) != len(self.shares):
@@ -39,7 +39,7 @@ class Pricing:
 
     @classmethod
     def at(cls, *prices: float) -> Pricing:
-        """One price for each budget, for everybody."""
+        """One price for each budget, the same for all users."""
         return cls((tuple(float(price) for price in prices),), (1.0,))
 
     @property
@@ -53,16 +53,16 @@ class Pricing:
         return np.array(self.prices, dtype=np.float64)
 
     def drawn(self, keys: NDArray[np.uint64], seed: int) -> NDArray[np.intp]:
-        """Which row each user [users] follows, from the first step to the last and on every machine, [users]."""
+        """The row that each user follows, [users]: the same at every step and on every machine."""
         if len(self.shares) == 1:
             return np.zeros(len(keys), dtype=np.intp)
         return np.searchsorted(self._edges, fraction(keys, "pricing", seed), side="right")
 
     @cached_property
     def _edges(self) -> NDArray[np.float64]:
-        """Where the shares of all rows but the last end: rounding must leave nobody beyond it."""
+        """Cumulative shares of all rows but the last, so that rounding leaves no user beyond the last row."""
         return np.cumsum(self.shares)[:-1]
 
     def mix(self, values: NDArray[Any], axis: int = -1) -> NDArray[np.float64]:
-        """Values of each row, along an axis [prices], as those of the mixture."""
+        """The mixture's values: the mean over an axis [prices], weighted by the shares."""
         return np.asarray(np.tensordot(values, np.asarray(self.shares), axes=(axis, 0)))

@@ -1,9 +1,9 @@
-"""The rules of a campaign as one constraint: conditions on features, and caps that count what was given.
+"""The rules of a campaign as one constraint (`RuleConstraint`): conditions on features, and caps that count actions.
 
-Its memory has three parts. Counters: for a cap over the campaign how often its actions were given, for one within n
-steps whether each of the last n − 1 steps gave one. Answers of conditions about columns that never change: 0 is not
-asked yet, then true, false and unknown. And what this very step allows by the features themselves: 0 is not known, then
-yes and no. So rules are exact where features are known, and read off the predicted state only further down a tree.
+Its memory has three parts. Counters: for a cap over the campaign, how often its actions were given; for a cap within n
+steps, whether each of the last n − 1 steps gave one. Verdicts of conditions on columns that never change: 0 for not
+evaluated yet, then true, false and unknown. And each action's eligibility at this step by the known features: 0 for not
+known, then yes and no. So rules are exact while features are known, and use predicted states only deeper in a tree.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from redenvelope.policies.policy import Constraint, Memory
 
 _TRUE, _FALSE, _UNKNOWN = 1, 2, 3
 _YES, _NO = 1, 2
-_TOLD = 4  # levels of a counter, or steps that it looks back, that become columns
+_TOLD = 4  # most levels of a counter, or steps looked back, that become regressors
 
 
 @dataclass(frozen=True, eq=False)
 class Cap:
-    """At most so many of some actions, in the campaign or within a window."""
+    """A cap: at most `most` actions of a group per user, in the campaign or within any `window` steps."""
 
     group: BoolArray
     """[actions]"""
     most: int
     window: int | None
     columns: slice
-    """Of the memory: one that counts, or one for each step that is looked back."""
+    """Its columns of the memory: one counter, or one for each step looked back."""
 
     def after(self, before: Any, given: BoolArray) -> list[Any]:
-        """Its columns one step on, when rows were given one of the actions or not, [rows]."""
+        """Its columns one step later; `given` [rows] says which rows got one of the actions."""
         if self.window is None:
-            # Once it is used up, more does not matter.
+            # Once the cap is used up, further counts do not matter.
             return [(before + given[:, None]).clip(0, self.most)]
         return [given[:, None].astype(np.int16), before[:, :-1]]
 
@@ -58,13 +58,13 @@ class Cap:
 
 @dataclass(frozen=True)
 class RuleConstraint(Constraint):
-    """Rules of a campaign with these features and actions."""
+    """The rules of a campaign, for its features (`encoder`) and actions (`catalogue`)."""
 
     rules: tuple[Rule, ...]
     encoder: Encoder
     catalogue: ActionCatalogue
     joins_late: bool = False
-    """Whether some users' campaigns began after the first step: then their past does too."""
+    """Whether some users join after the first step; their past then begins where they joined."""
 
     def __post_init__(self) -> None:
         for rule in self.rules:
@@ -72,7 +72,7 @@ class RuleConstraint(Constraint):
 
     @cached_property
     def caps(self) -> tuple[Cap, ...]:
-        """The rules that count."""
+        """The rules that count actions."""
         found, first = [], 0
         for rule in self.rules:
             if rule.most is None:
@@ -86,12 +86,12 @@ class RuleConstraint(Constraint):
 
     @cached_property
     def conditions(self) -> tuple[tuple[Condition, BoolArray], ...]:
-        """The conditions, and the actions that each is for, [actions]."""
+        """The conditions, each with a mask of the actions it applies to, [actions]."""
         return tuple((rule.condition, self._group(rule)) for rule in self.rules if rule.condition is not None)
 
     @cached_property
     def lasting(self) -> tuple[Leaf, ...]:
-        """The conditions whose values never change within a user."""
+        """The parts of conditions whose verdict never changes within a user."""
         asked = dict.fromkeys(leaf for condition, _ in self.conditions for leaf in leaves(condition))
         static = {number.name for number in self.encoder.numbers if number.static}
         static |= {category.name for category in self.encoder.categories if category.static}
@@ -108,12 +108,12 @@ class RuleConstraint(Constraint):
 
     @property
     def past(self) -> ActionsOnly:
-        """What must be known of the steps before."""
+        """What of a user's earlier steps the rules need."""
         return ActionsOnly(self.catalogue.labels, self.catalogue.numeric, self.joins_late)
 
     @property
     def counters_wide(self) -> int:
-        """Columns of the memory that count."""
+        """Number of counter columns in the memory."""
         return int(self._answers.start)
 
     @property
@@ -169,8 +169,8 @@ class RuleConstraint(Constraint):
         return memory
 
     def told(self, memory: Any) -> Any:
-        """See Constraint: of rules that count, whether a cap is used up, and how far. Plans that keep caps come to few
-        users who have used up more, so that ratios of states need these columns too."""
+        """See Constraint: for each cap, whether it is used up, and how far. Under a plan that keeps caps, fewer users
+        have used them up than in the log, so marginalised ratios of states need these columns too."""
         library = library_of(memory)
         columns = [library.zeros((len(memory), 0), dtype=bool)]
         for cap in self.caps:
@@ -181,8 +181,8 @@ class RuleConstraint(Constraint):
         return library.concatenate(columns, axis=1).astype(np.float32)
 
     def counters(self, starts: NDArray[np.int64], action: NDArray[np.integer]) -> Memory:
-        """The counters before every row, [rows, counters], of rows by user and step: those of user i are
-        `starts[i]:starts[i + 1]`, action is [rows]."""
+        """The counters before every row, [rows, counters]. Rows are sorted by user and step: those of user i are
+        `starts[i]:starts[i + 1]`; action is [rows]."""
         found = np.zeros((len(action), self._answers.start), np.int16)
         position = np.arange(len(action)) - np.repeat(starts[:-1], np.diff(starts))
         for cap in self.caps:
@@ -198,7 +198,7 @@ class RuleConstraint(Constraint):
 
     def counters_after(self, starts: NDArray[np.int64], action: NDArray[np.integer]) -> Memory:
         """The counters after the last of each user's rows, [users, counters]; a user may have none."""
-        # One more row for each user, whose own action is not looked at.
+        # One more row for each user, whose own action does not matter.
         lengths = np.diff(starts) + 1
         more = np.concatenate([[0], np.cumsum(lengths)])
         rows = np.zeros(more[-1], dtype=np.intp)
@@ -208,11 +208,11 @@ class RuleConstraint(Constraint):
         return np.asarray(self.counters(more, rows)[more[1:] - 1])
 
     def _by_states(self, states: Any, memory: Any) -> Any:
-        """What conditions allow in predicted states, [rows, actions]; what never changes is remembered."""
+        """Actions that conditions allow in predicted states, [rows, actions]; lasting verdicts come from memory."""
         library = library_of(memory)
         places = {leaf: column for column, leaf in enumerate(self.lasting, start=self._answers.start)}
         nowhere = library.zeros(len(states), dtype=bool)
-        unknown = Verdict(nowhere, nowhere)  # as of a column that states do not show
+        unknown = Verdict(nowhere, nowhere)  # for a column that states do not contain
         shown = self.texts | {number.name for number in self.encoder.numbers} | {STEP}
 
         def answer(leaf: Leaf) -> Verdict:
@@ -227,7 +227,7 @@ class RuleConstraint(Constraint):
         return self._judged(answer)
 
     def _judged(self, answer: Callable[[Leaf], Verdict]) -> Any:
-        """What conditions with these answers allow, [rows, actions]."""
+        """Actions that conditions with these verdicts allow, [rows, actions]."""
         each = [judged(condition, answer).true[:, None] | ~group for condition, group in self.conditions]
         return reduce(and_, each)
 

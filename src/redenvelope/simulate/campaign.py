@@ -1,4 +1,5 @@
-"""What every simulated campaign offers: logs, closed-loop runs, exact values, and optima within a budget."""
+"""The protocol of simulated campaigns: logs, closed-loop runs, exact values, and optima within a budget, which
+`climb_envelope` and `bisect_price` find from exact values; they share no code with the searches under test."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ from redenvelope.finite.problem import Value
 from redenvelope.randomness import draw
 
 Decide = Callable[[pl.DataFrame], NDArray[np.floating]]
-"""A policy as deployed: a frame of user, step and features in, probabilities [rows, actions] out.
+"""A deployed policy: from a frame of user, step and features to probabilities [rows, actions].
 
-A mixture drawn once per user is two policies; its value is the mixture of their values.
+A mixture drawn once per user is two policies, and its value the mixture of their values.
 """
 
 # A policy may come from float32 arithmetic, whose rows sum to one only this closely.
@@ -31,10 +32,10 @@ class Run(Value):
     """Means over the users of one closed-loop run, with their standard errors."""
 
     errors: FloatArray
-    """[outcomes]."""
+    """Standard errors, [outcomes]."""
     users: int
     totals: FloatArray
-    """Of each user, [outcomes, users]."""
+    """Sums over the campaign of each user, [outcomes, users]."""
 
     @property
     def reward_error(self) -> float:
@@ -53,10 +54,10 @@ class Optimum:
 
     status: Literal["converged", "budget_slack", "budget_infeasible"]
     cost: float
-    """Equal to the budget when converged; when infeasible, the smallest feasible budget."""
+    """Equal to the budget if converged; if infeasible, the smallest feasible budget."""
     reward: float
     dual: float
-    """Price of one unit of cost: 0 when the budget is slack, infinite when it is infeasible."""
+    """Shadow price: 0 if the budget is slack, infinite if it is infeasible."""
 
 
 class Campaign(Protocol):
@@ -71,7 +72,7 @@ class Campaign(Protocol):
         """Decisions per user; `step` counts from 0."""
 
     def log(self, users: int, seed: int) -> pl.DataFrame:
-        """A log of `users` new users under the logging policy: the contract's columns, then the features."""
+        """A log of `users` new users under the behaviour policy: the contract's columns, then the features."""
 
     def run(self, decide: Decide, users: int, seed: int) -> Run:
         """Let a policy act on `users` users drawn from the evaluation population."""
@@ -96,7 +97,7 @@ class Campaign(Protocol):
 
 
 def ask(decide: Decide, frame: pl.DataFrame, actions: int) -> FloatArray:
-    """A policy's answer, checked: float64 [rows, actions], every row summing to one."""
+    """A policy's probabilities for a frame, checked and normalised: float64 [rows, actions]."""
     answer = np.asarray(decide(frame), dtype=np.float64)
     if answer.shape != (frame.height, actions):
         raise UsageError(f"a policy must answer probabilities of shape {(frame.height, actions)}, not {answer.shape}")
@@ -121,17 +122,17 @@ def summarise_run(totals: FloatArray) -> Run:
 
 
 Price = Callable[[float], Value]
-"""Reward and cost of the policy for a dual; 0 ignores cost and infinity minimises it."""
+"""Reward and cost of the policy at a dual; 0 ignores cost and infinity minimises it."""
 
-# Differences below this share of the figures are rounding.
+# Relative differences below this are rounding.
 _RELATIVE_TOLERANCE = 1e-12
-# A mixture loses at most the width of the bracket of duals times the step in cost inside it.
+# A mixture loses at most the width of the bracket of duals times the jump in cost inside it.
 _DUAL_TOLERANCE = 1e-8
 _MAXIMUM_STEPS = 200
 
 
 def climb_envelope(price: Price, budget: float) -> Optimum:
-    """The optimum of policies that maximise reward − dual · cost: two neighbours on the envelope, mixed.
+    """The optimum if policies maximise reward − dual · cost: a mixture of two neighbours on the envelope.
 
     The next dual is the slope between the two best points around the budget. Either its policy lies above
     their line and replaces one of them, or the line is an edge of the envelope and the mixture is optimal.
@@ -151,9 +152,9 @@ def climb_envelope(price: Price, budget: float) -> Optimum:
 
 
 def bisect_price(price: Price, budget: float) -> Optimum:
-    """Where the cost of a policy crosses the budget as its dual grows; the two sides of the step mixed.
+    """The mixture of the two policies at the dual where the cost crosses the budget.
 
-    Right for policies that do not maximise reward − dual · cost over the whole campaign, such as a bandit.
+    For policies that do not maximise reward − dual · cost over the whole campaign, such as a bandit.
     """
     low, high = price(inf), price(0.0)
     cheap_dual, dear_dual = inf, 0.0
@@ -170,7 +171,7 @@ def bisect_price(price: Price, budget: float) -> Optimum:
 
 
 def _first_affordable(price: Price, budget: float) -> tuple[float, Value]:
-    """The first power of two whose policy fits the budget, and its value; infinity when there is none."""
+    """The first power of two whose policy fits the budget, or else infinity, and the policy's value."""
     duals = [2.0**exponent for exponent in range(_MAXIMUM_STEPS)]
     prices = ((dual, price(dual)) for dual in [*duals, inf])
     return next((dual, value) for dual, value in prices if value.cost <= budget)

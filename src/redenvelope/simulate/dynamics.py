@@ -1,6 +1,7 @@
 """The users of the envelopes campaign: parameters, features and hidden traits, and 75 dynamic states.
 
-An envelope and its outcome move a user's habit and fatigue. `plan` is exact backward induction over these states.
+A state is a level of habit, a level of fatigue and the last envelope's outcome. `EnvelopeParameters` is the truth,
+`EnvelopeDynamics` its probabilities, and `plan` exact backward induction over the states of each user.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from redenvelope.errors import ProblemError
 LEVELS = 5
 """Habit and fatigue run from 0 to 4."""
 OUTCOMES = ("none", "ignored", "used")
-"""What came of the last envelope; none when nothing was sent."""
+"""Outcome of the last envelope; "none" if nothing was sent."""
 STATES = LEVELS * LEVELS * len(OUTCOMES)
 
 _NONE, _IGNORED, _USED = range(len(OUTCOMES))
-# What can happen at a step, as (sent, active, outcome left behind).
+# The possible events of a step: (envelope sent, user active, outcome of the envelope).
 _EVENTS = (
     (False, False, _NONE),
     (False, True, _NONE),
@@ -33,7 +34,7 @@ _EVENTS = (
 
 
 def state_rows(habit: IndexArray, fatigue: IndexArray, outcome: IndexArray) -> IndexArray:
-    """The number of each dynamic state, any shape."""
+    """The index of each dynamic state, any shape."""
     return (habit * LEVELS + fatigue) * len(OUTCOMES) + outcome
 
 
@@ -46,7 +47,7 @@ def state_parts(state: IndexArray) -> tuple[IndexArray, IndexArray, IndexArray]:
 
 @dataclass(frozen=True, eq=False)
 class EnvelopeDynamics:
-    """Probabilities of activity, consumption and transitions. What differs between users is in EnvelopeUsers."""
+    """Probabilities of activity, consumption and transitions; traits that differ between users are in EnvelopeUsers."""
 
     parameters: EnvelopeParameters
 
@@ -57,12 +58,12 @@ class EnvelopeDynamics:
 
     @cached_property
     def sent(self) -> IndexArray:
-        """1 where the action sends an envelope, 0 where it sends none, [actions]."""
+        """1 if the action sends an envelope, else 0, [actions]."""
         return (self.amounts > 0).astype(np.intp)
 
     @cached_property
     def state_effects(self) -> FloatArray:
-        """What a dynamic state adds to the logit of activity, [states]."""
+        """Effect of each dynamic state on the logit of activity, [states]."""
         parameters = self.parameters
         habit, fatigue, outcome = state_parts(np.arange(STATES))
         after = np.array([0.0, parameters.ignored_effect, parameters.used_effect])
@@ -71,7 +72,7 @@ class EnvelopeDynamics:
 
     @cached_property
     def lift_shares(self) -> FloatArray:
-        """What fatigue leaves of an envelope's lift, [states]."""
+        """Share of an envelope's lift that is left by fatigue, [states]."""
         return np.asarray(np.exp(-self.parameters.fatigue_decay * state_parts(np.arange(STATES))[1]))
 
     @cached_property
@@ -112,17 +113,17 @@ class EnvelopeDynamics:
         return np.asarray((1 - exploration) * chosen + exploration / len(self.amounts))
 
     def follow_up(self, users: EnvelopeUsers, values: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean of `values` [users, states] at the next step for users inactive and active now.
+        """Mean of `values` [users, states] at the next step, for users inactive now and for users active now.
 
-        Both are [2, users, states], without and with an envelope. What follows an event does not depend on
-        the user, so a matrix product serves all of them.
+        Both are [2, users, states], without and with an envelope. Transitions given an event do not depend on the user,
+        so one matrix product serves all users.
         """
         after = values @ self.moves.transpose(0, 2, 1)
         share = users.consumption[:, None]
         return after[[0, 2]], np.stack([after[1], after[3] + share * (after[4] - after[3])])
 
     def advance(self, users: EnvelopeUsers, activities: FloatArray, visits: FloatArray) -> FloatArray:
-        """Share of each state at the next step, [users, states], after visits [users, states, actions]."""
+        """Probability of each state at the next step, [users, states], from the visits [users, states, actions]."""
         active = visits * activities
         idle = visits - active
         unsent, sent = self.sent == 0, self.sent == 1
@@ -141,7 +142,7 @@ class EnvelopeDynamics:
     def happen(
         self, users: EnvelopeUsers, state: IndexArray, action: IndexArray, generator: np.random.Generator
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], IndexArray]:
-        """One step drawn at random: who is active, who consumed, and the next states, each [users]."""
+        """Draw one step at random: who is active, who consumes the envelope, and the next states, [users] each."""
         draws = generator.random((3, len(users)))
         active = draws[0] < self.activity(users, state, action)
         sent = self.sent[action] == 1
@@ -155,7 +156,7 @@ class EnvelopeDynamics:
 
 
 def _sigmoid_in_place(logits: FloatArray) -> FloatArray:
-    """In place: the logits are always the caller's own."""
+    """The sigmoid, in place: callers must own the logits."""
     np.negative(logits, out=logits)
     np.exp(logits, out=logits)
     logits += 1
@@ -168,7 +169,7 @@ CHANNELS = ("app", "web", "partner")
 
 @dataclass(frozen=True)
 class Response:
-    """How one hidden trait of a user follows from the features; each weight multiplies a curve of one."""
+    """How one hidden trait of a user depends on the features; each weight multiplies a curve of one feature."""
 
     intercept: float
     age: float = 0.0
@@ -213,7 +214,7 @@ class EnvelopeParameters:
         subscriber=-0.3, young_in_app=-0.5, cities=(0.2, 0.0, -0.3, 0.3, 0.1, -0.2, 0.0, -0.1),
         channels=(-0.2, 0.1, 0.3),
     )  # fmt: skip
-    """Logarithm of the amount that brings 63 % of the lift: small for users whom a coin moves."""
+    """Logarithm of the amount that brings 63 % of the lift: small for users who react to small amounts."""
     consumption: Response = Response(
         intercept=0.5, age=0.3, sessions=0.5, balance=-0.6, recency=0.4, never_bought=-0.5,
         subscriber=0.5, channels=(0.3, 0.0, -0.4),
@@ -222,28 +223,28 @@ class EnvelopeParameters:
 
     greatest_lift: float = 3.2
     habit_effect: float = 0.55
-    """On activity, a level of habit."""
+    """Effect on activity per level of habit."""
     habit_rise: float = 0.75
     """Probability that an active step raises habit by one."""
     habit_fall: float = 0.45
     """Probability that an inactive step lowers habit by one."""
     fatigue_effect: float = 0.12
-    """On activity, lost a level of fatigue."""
+    """Loss of activity per level of fatigue."""
     fatigue_decay: float = 0.3
     """An envelope's lift shrinks by exp(−fatigue_decay · fatigue)."""
     used_effect: float = 0.25
-    """On activity, after a consumed envelope."""
+    """Effect on activity after a consumed envelope."""
     ignored_effect: float = -0.25
-    """On activity, after an envelope that was not consumed."""
+    """Effect on activity after an envelope that was not consumed."""
 
     logging_tilt: float = -0.6
-    """Preference of the logging policy for the dearest envelope over none, in logits."""
+    """Preference of the behaviour policy for the dearest envelope over none, in logits."""
     logging_tenure: float = 0.8
     logging_channels: tuple[float, ...] = (0.5, 0.0, -0.5)
     logging_habit: float = 0.35
     logging_fatigue: float = -0.3
     logging_exploration: float = 0.2
-    """Share of the logging policy that is uniform; over the number of actions, the least propensity."""
+    """Uniform share of the behaviour policy; divided by the number of actions, it is the least possible propensity."""
 
     def __post_init__(self) -> None:
         amounts = self.amounts
@@ -263,18 +264,18 @@ _NEVER_BOUGHT_SHARE = 0.15
 
 @dataclass(frozen=True, eq=False)
 class EnvelopeUsers:
-    """Users and everything about them that does not change. Traits are functions of the features alone."""
+    """Users: everything about them that does not change. Traits are functions of the features alone."""
 
     features: pl.DataFrame
     """The static features, one row per user."""
     activity: FloatArray
     """Logit of being active before habit, fatigue and envelopes, [users]."""
     lifts: FloatArray
-    """What each envelope adds to that logit of a user without fatigue, [users, actions]."""
+    """Effect of each envelope on that logit for a user without fatigue, [users, actions]."""
     consumption: FloatArray
     """Probability that an active user consumes the envelope, [users]."""
     logging_tilts: FloatArray
-    """The logging policy's preference for large envelopes, [users]."""
+    """The behaviour policy's preference for large envelopes, [users]."""
     habits: NDArray[np.int64]
     """Habit at the first step, [users]."""
     fatigues: NDArray[np.int64]
@@ -291,7 +292,7 @@ class EnvelopeUsers:
 def draw_users(
     parameters: EnvelopeParameters, users: int, generator: np.random.Generator, noise_features: int = 0
 ) -> EnvelopeUsers:
-    """New users, with `noise_features` more columns that mean nothing."""
+    """Draw new users, with `noise_features` further columns of pure noise."""
     features = _draw_features(users, generator)
     curves = _curves(features)
     traits = {
@@ -310,7 +311,7 @@ def draw_users(
     # Active users start with a habit; nobody starts with more than one level of fatigue.
     habits = generator.binomial(4, 0.1 + 0.5 * curves["sessions"])
     fatigues = generator.binomial(1, 0.3, size=users)
-    # A stream of its own: the same seed gives the same users and events, with noise or without.
+    # Noise has a stream of its own, so that a seed gives the same users and events with noise or without.
     (spare,) = generator.spawn(1)
     noise = {f"noise_{number}": spare.standard_normal(users) for number in range(noise_features)}
     return EnvelopeUsers(
@@ -346,7 +347,7 @@ def _draw_features(users: int, generator: np.random.Generator) -> pl.DataFrame:
 
 
 def _curves(features: pl.DataFrame) -> dict[str, FloatArray]:
-    """The curve of each feature that a Response weighs, each [users] and of a size near one."""
+    """The curves of features that a Response weighs, [users] each, with values of the order of one."""
     column = {
         name: features[name].cast(pl.Float64).fill_null(np.inf).to_numpy()
         for name in ("age", "tenure_days", "sessions", "balance", "days_since_purchase", "subscriber")
@@ -384,7 +385,7 @@ def _sigmoid(logits: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class Caps:
-    """Rules on envelopes; without arguments there are none."""
+    """Rules on envelopes; the defaults restrict nothing."""
 
     large: tuple[int, ...] = ()
     """Actions of which a user may get at most `most`."""
@@ -393,7 +394,7 @@ class Caps:
     """Days of tenure from which a user may get the largest envelope."""
 
     def entitled(self, users: EnvelopeUsers) -> NDArray[np.bool_]:
-        """Who may get the largest envelope, [users]."""
+        """Whether each user may get the largest envelope, [users]."""
         return (users.features["tenure_days"] >= self.least_tenure).to_numpy()
 
 
@@ -404,24 +405,23 @@ def plan(
     foresight: float = 1.0,
     caps: Caps | None = None,
 ) -> FloatArray:
-    """Outcomes of the whole campaign under the policy of a price, [outcomes, users, states].
+    """Outcomes of the whole campaign under the policy at a price, [outcomes, users, states].
 
-    Outcomes are the reward, the money and, where `weights` [outcomes] has three, the number of envelopes. The policy
-    maximises their weighted sum at the step plus `foresight` times what it will be from the next state on: 1 plans to
-    the end, 0 is the bandit.
+    Outcomes are the reward, the money and, if `weights` [outcomes] has three, the number of envelopes. The policy
+    maximises their weighted sum at this step plus `foresight` times that to go: 1 plans to the end, 0 is the bandit.
     """
     caps = caps or Caps()
     rewards = np.ascontiguousarray(dynamics.activities(users).transpose(2, 0, 1))
     costs = rewards * (users.consumption * dynamics.amounts[:, None])[:, :, None]
     entitled = caps.entitled(users)[:, None]
-    # By the number of large envelopes so far: a state that matters only to the caps.
+    # Indexed by the number of large envelopes so far, which only the caps depend on.
     to_go = np.zeros((len(weights), caps.most + 1, len(users), STATES))
     for _ in range(dynamics.parameters.steps):
         follow_ups = [[dynamics.follow_up(users, values) for values in outcome] for outcome in to_go]
         to_go = np.zeros_like(to_go)
         for given in range(caps.most + 1):
             best = np.full(to_go.shape[2:], -np.inf)
-            # Whole arrays, action after action: an argmax over a short last axis takes three times as long.
+            # Whole arrays, one action after the other: an argmax over a short last axis takes three times as long.
             for action, (reward, cost, sent) in enumerate(zip(rewards, costs, dynamics.sent, strict=True)):
                 following = given + (action in caps.large)
                 if following > caps.most:

@@ -1,7 +1,7 @@
 """The envelopes campaign: red envelopes for users with features, habits and fatigue, with an exact optimum.
 
-`RuledEnvelopes` adds a second budget, a cap and an eligibility rule; `EnvelopeCrowd` are its users one by one, for a
-live service.
+`RuledEnvelopes` adds a second budget, a cap and an eligibility rule; `EnvelopeCrowd` simulates single users of a live
+service.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ from redenvelope.simulate.dynamics import (
 )
 
 Choose = Callable[[IndexArray, int, FloatArray], FloatArray]
-"""Rows of the population, step and mass [users, states] in, probabilities [users, states, actions] out."""
+"""A policy: (rows of the population, step, mass [users, states]) -> probabilities [users, states, actions]."""
 
 # Users per block: tables [users, states, actions] that fit the cache, and frames large enough for a policy.
 _USERS_PER_TABLE, _USERS_PER_FRAME = 128, 2_048
-# The same seed gives different users in a log, in the population and in a run.
+# With streams, the same seed gives different users in a log, in the population and in a run.
 _LOG_STREAM, _POPULATION_STREAM, _RUN_STREAM = 1, 2, 3
 
 
 @dataclass(frozen=True)
 class EnvelopeCampaign:
-    """Users are sent an envelope at every step; an active user is a reward, a consumed envelope a cost.
+    """Users may get an envelope at every step; an active user is a reward, a consumed envelope a cost.
 
-    The truth is that of a fixed population of fresh users, `population` of them drawn by `population_seed`.
+    Exact values and optima are those of a fixed population: `population` users drawn with `population_seed`.
     """
 
     parameters: EnvelopeParameters = field(default_factory=EnvelopeParameters)
@@ -67,7 +67,7 @@ class EnvelopeCampaign:
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """The amounts as text, ascending."""
+        """The amounts as text, rising."""
         return tuple(str(amount) for amount in self.parameters.amounts)
 
     @property
@@ -77,16 +77,16 @@ class EnvelopeCampaign:
 
     @cached_property
     def dynamics(self) -> EnvelopeDynamics:
-        """How users respond and change."""
+        """How users respond to envelopes, and how their states change."""
         return EnvelopeDynamics(self.parameters)
 
     @cached_property
     def users(self) -> EnvelopeUsers:
-        """The population on which values and optima are taken."""
+        """The population whose values and optima are computed."""
         return self._draw(self.population, _POPULATION_STREAM, self.population_seed)[0]
 
     def log(self, users: int, seed: int) -> pl.DataFrame:
-        """The contract's columns, then static and dynamic features; one row per user and step, sorted."""
+        """A log: the contract's columns, then static and dynamic features; one row per user and step, sorted."""
         drawn, generator = self._draw(users, _LOG_STREAM, seed)
         everyone = np.arange(users)
         columns: dict[str, list[NDArray[np.generic]]] = {
@@ -129,7 +129,7 @@ class EnvelopeCampaign:
         return summarise_run(totals)
 
     def value(self, decide: Decide) -> Value:
-        """The exact reward and cost of a policy, which decides for every state that a user may reach."""
+        """The exact reward and cost of a policy, which is asked for every state that a user may reach."""
 
         def choose(rows: IndexArray, step: int, mass: FloatArray) -> FloatArray:
             row, state = np.nonzero(mass > 0)
@@ -141,11 +141,11 @@ class EnvelopeCampaign:
         return self._follow(choose)
 
     def optimum(self, budget: float) -> Optimum:
-        """The most any policy can earn within the budget: exact induction for a price, then a mixture."""
+        """The most any policy can earn within the budget: exact backward induction at prices, then a mixture."""
         return climb_envelope(partial(self._price, foresight=1.0), budget)
 
     def bandit(self, budget: float) -> Optimum:
-        """See the protocol."""
+        """See Campaign."""
         return bisect_price(partial(self._price, foresight=0.0), budget)
 
     def uniform(self) -> Value:
@@ -166,7 +166,7 @@ class EnvelopeCampaign:
         return self._follow(lambda rows, step, mass: probabilities)
 
     def _follow(self, choose: Choose) -> Value:
-        """Carry every user's distribution over dynamic states forward under a policy."""
+        """The value of a policy: carries every user's distribution over dynamic states forward."""
         totals = np.zeros(2)
         for rows, users in self._chunks(_USERS_PER_FRAME):
             activities = self.dynamics.activities(users)
@@ -182,11 +182,11 @@ class EnvelopeCampaign:
         return Value(totals / len(self.users))
 
     def _price(self, dual: float, foresight: float) -> Value:
-        """Value of the policy that maximises reward − dual · cost now plus `foresight` times that to go."""
+        """Value of the policy that maximises reward − dual · cost now plus `foresight` times the same to go."""
         return Value(self.planned(outcome_weights(np.array([[dual]])), foresight)[:, 0])
 
     def planned(self, weights: FloatArray, foresight: float = 1.0, caps: Caps | None = None) -> FloatArray:
-        """Mean outcomes of the policies of `plan` at weights [outcomes, prices], of the same shape."""
+        """Mean outcomes of the policies of `plan` at weights [outcomes, prices], in the same shape."""
         totals = np.zeros_like(weights)
         for _, users in self._chunks(_USERS_PER_TABLE):
             start = np.arange(len(users)), state_rows(users.habits, users.fatigues, np.zeros_like(users.habits))
@@ -195,7 +195,7 @@ class EnvelopeCampaign:
         return totals / len(self.users)
 
     def _chunks(self, size: int) -> Iterator[tuple[IndexArray, EnvelopeUsers]]:
-        """The population in blocks, each with its rows, to bound memory."""
+        """The population in blocks that bound memory: rows and users of each."""
         for first in range(0, len(self.users), size):
             rows = np.arange(first, min(first + size, len(self.users)))
             yield rows, self.users.take(rows)
@@ -210,7 +210,7 @@ class EnvelopeCampaign:
 def envelope_frame(
     users: EnvelopeUsers, rows: IndexArray, names: IndexArray, step: IndexArray, state: IndexArray
 ) -> pl.DataFrame:
-    """What a deployed policy sees of some users: columns user, step, and the features; all [rows]."""
+    """The frame that a deployed policy sees of some users: user, step and features; all arguments [rows]."""
     habit, fatigue, outcome = state_parts(state)
     last_outcome = pl.Series("last_outcome", OUTCOMES).gather(outcome)
     dynamic = [pl.Series("habit", habit), pl.Series("fatigue", fatigue), last_outcome]
@@ -220,8 +220,8 @@ def envelope_frame(
 
 @dataclass(frozen=True)
 class RuledEnvelopes:
-    """Money and envelopes are both limited; a user gets at most two large envelopes, and the largest only with a
-    minimum tenure.
+    """Budgets for money and for envelopes; per user at most `most` large envelopes, the largest only from a minimum
+    tenure on.
 
     The largest reward within rules and budgets is that of `solve_budgets(campaign.price, campaign.limits)`.
     """
@@ -292,12 +292,12 @@ at_most = {self.most}
 """
 
     def log(self, users: int, seed: int) -> pl.DataFrame:
-        """A log of `users` new users from before the rules: the contract's columns, then the features."""
+        """A log of `users` new users, made without the rules: the contract's columns, then the features."""
         return self.envelopes.log(users, seed)
 
     @property
     def caps(self) -> Caps:
-        """The rules, as the planner takes them."""
+        """The rules in the form that `plan` takes."""
         return Caps(tuple(self.actions.index(label) for label in self.large), self.most, self.least_tenure)
 
     def price(self, prices: ArrayLike) -> FloatArray:
@@ -305,16 +305,16 @@ at_most = {self.most}
         return self.envelopes.planned(outcome_weights(checked_prices(prices, 2)), caps=self.caps)
 
     def cheapest(self) -> Value:
-        """Nobody is sent anything."""
+        """No user gets an envelope."""
         money = self.envelopes.cheapest()
         return Value(np.array([money.reward, money.cost, 0.0]))
 
 
-_STREAM = 4  # other users than those of a log, of the population and of a run
+_STREAM = 4  # other users than in a log, the population or a run
 
 
 class EnvelopeCrowd:
-    """Users of a campaign who arrive one by one, each in its own state; `consumption` scales redemption."""
+    """Users of a campaign who arrive one by one, each with a state of its own; `consumption` scales redemption."""
 
     def __init__(self, campaign: EnvelopeCampaign, users: int, seed: int, consumption: float = 1.0) -> None:
         self._campaign = campaign
@@ -332,7 +332,7 @@ class EnvelopeCrowd:
         return frame.drop("user", "step").to_dicts()
 
     def happen(self, rows: NDArray[np.intp], action: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
-        """Rewards and costs [rows] of some users' actions; the users move to their next states."""
+        """Rewards and costs [rows] of some users' actions; moves the users to their next states."""
         dynamics = self._campaign.dynamics
         active, used, following = dynamics.happen(self._users.take(rows), self._state[rows], action, self._generator)
         self._state[rows] = following

@@ -1,4 +1,5 @@
-"""Campaigns over finite problems, random ones and the two-step problem; the optimum is that of a linear program."""
+"""Campaigns over finite problems (`FiniteCampaign`), random problems, and the paper's two-step problem; the optimum is
+that of the linear program."""
 
 from __future__ import annotations
 
@@ -17,18 +18,18 @@ from redenvelope.simulate.campaign import Decide, Optimum, Run, ask, bisect_pric
 
 @dataclass(frozen=True, eq=False)
 class FiniteCampaign:
-    """Users who walk through the states of a finite problem, with noise on reward and costs.
+    """Users who move through the states of a finite problem, with noise on reward and costs.
 
-    Rewards are Gaussian. Costs have the given mean and variance and are gamma distributed, because money
-    that was spent is never negative. Where the problem has several budgets, the log's column `cost` is the cost of
-    the first, and `cost_2`, `cost_3`, … are those of the others.
+    Rewards are Gaussian. Costs have the given mean and variance and are gamma distributed, because spent money is never
+    negative. If the problem has several budgets, the log's column `cost` is the cost of the first, and `cost_2`,
+    `cost_3`, … are those of the others.
     """
 
     problem: FiniteProblem
     reward_variance: float = 0.1
     cost_variance: float = 0.1
     behaviour: FloatArray | None = None
-    """Logging policy, [states, actions]; None is uniform over the allowed actions."""
+    """Behaviour policy, [states, actions]; None is uniform over the allowed actions."""
 
     def __post_init__(self) -> None:
         if min(self.reward_variance, self.cost_variance) < 0:
@@ -85,7 +86,7 @@ class FiniteCampaign:
         return summarise_run(totals)
 
     def value(self, decide: Decide) -> Value:
-        """The exact reward and costs of a policy, which decides once for each reachable state of each step."""
+        """The exact reward and costs of a policy, which is asked once for each reachable state of each step."""
         table = np.zeros((self.steps, self.problem.states, self.problem.actions))
         table[...] = self._uniform_policy
         reachable = self.problem.initial > 0
@@ -97,7 +98,7 @@ class FiniteCampaign:
         return evaluate(self.problem, table)
 
     def optimum(self, budget: float) -> Optimum:
-        """The most any policy can earn within the budget, by linear program."""
+        """The most any policy can earn within the budget, by the linear program."""
         self._require_one_budget()
         solution = linear_program(self.problem, budget)
         return Optimum(solution.status, solution.cost, solution.reward, solution.dual)
@@ -161,7 +162,7 @@ class _Walk:
         self.user: IndexArray = np.arange(users)
         """Users still in the campaign, [users still in]."""
         self.state: IndexArray = draw_actions(np.tile(campaign.problem.initial, (users, 1)), generator)
-        """State of each of them, [users still in]."""
+        """Their states, [users still in]."""
 
     def advance(self, action: IndexArray) -> FloatArray:
         """Take actions [users still in], move on, and return the step's noisy outcomes, [outcomes, users still in]."""
@@ -194,8 +195,8 @@ def random_problem(
 ) -> FiniteProblem:
     """A random finite problem whose costs rise with the action.
 
-    `leaving` is the mean share of users lost at a step, `ineligible` the share of actions forbidden. With several
-    `budgets` the costs of the first rise with the action, and those of the others are in no order.
+    `leaving` is the mean share of users who leave at a step, `ineligible` the share of forbidden actions. With several
+    `budgets` the first one's costs rise with the action; those of the others have no order.
     """
     generator = np.random.default_rng(seed)
     shape = (states, actions)
@@ -211,7 +212,7 @@ def random_problem(
     # Bands that do not overlap keep the order of the actions' mean costs the same under any logging.
     rising = np.arange(actions) * 0.5 + generator.uniform(0.0, 0.45, size=shape)
     initial = generator.dirichlet(np.ones(states))
-    # Drawn last: the rest of a problem is the same with any number of budgets.
+    # Drawn last, so that the rest of a problem is the same with any number of budgets.
     others = generator.uniform(0.0, 2.0, size=(budgets - 1, *shape))
     return FiniteProblem(
         rewards=rewards,

@@ -161,7 +161,7 @@ def measured(run: Run, quick: bool) -> list[str]:
     command, start = run.command(quick), time.perf_counter()
     done = subprocess.run([sys.executable, *command.split()], cwd=ROOT, capture_output=True, text=True, check=False)
     print(f"{time.perf_counter() - start:6.0f} s  {command}", file=sys.stderr, flush=True)
-    if done.returncode > 1:  # 1 is a bar that was missed
+    if done.returncode > 1 or "Traceback" in done.stderr:  # 1 without one is a bar that was missed
         raise SystemExit(f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     return [f"| {what} | {figures} | `{command}` |" for what, figures in run.rows(done.stdout)]
 

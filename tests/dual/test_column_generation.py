@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from redenvelope import FiniteProblem, ProblemError, UsageError, linear_program, solve_budgets
-from redenvelope.dual.column_generation import ColumnGeneration
+from redenvelope.dual.column_generation import ColumnGeneration, best_mixture, budget_units
+from redenvelope.dual.oracle import Priced
 from redenvelope.dual.solution import BudgetStatus, DualStatus
 from redenvelope.finite.linear_program import least_costs
 from redenvelope.finite.problem import exact_price
@@ -108,3 +109,12 @@ def test_what_is_no_budget_or_no_price_is_refused() -> None:
         solve_budgets(lambda prices: np.zeros((2, len(prices))), [1.0, 1.0])
     with pytest.raises(ProblemError, match="not finite at price 0, 0"):
         solve_budgets(lambda prices: np.full((3, len(prices)), np.nan), [1.0, 1.0])
+
+
+@pytest.mark.parametrize("nothing", [0.0, 1e-17, -1e-15])
+def test_a_budget_that_is_zero_but_for_rounding_is_zero(nothing: float) -> None:
+    plans = Priced(np.zeros((3, 1)), np.array([[1.0, 2.0, 4.0], [0.0, 1.0, 2.5]]))
+    budgets = np.array([nothing])
+    found = best_mixture(plans, budgets, budget_units(plans, budgets), fine=1e4)
+    np.testing.assert_allclose(found.shares, [1.0, 0.0, 0.0], atol=1e-9)
+    assert found.excess <= 1e-9

@@ -307,7 +307,7 @@ def test_a_user_is_forgotten_and_everything_still_adds_up(opened: Callable[[], L
     ledger.apply([hold("d", "7", 5)])
     for user in ("v", " 7.0"):
         said = runner.invoke(app, ["ledger", "forget", url, user]).output
-        assert said == "1 decision(s) no longer say whose they are\n"
+        assert said == "1 decision(s) no longer identify the user\n"
     assert verify(ledger).is_sound
     assert isinstance(runner.invoke(app, ["ledger", "forget", url, "v"]).exception, UsageError)
 

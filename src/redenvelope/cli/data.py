@@ -210,7 +210,7 @@ def audit(
     parts: options.Parts = None,
     as_json: options.Json = False,
 ) -> None:
-    """Check a log: whether it can carry a plan, and what to mend.
+    """Check whether a log can support a plan, and what to correct in it.
 
     Every finding says what is wrong, where, and what to do.
 

@@ -54,8 +54,8 @@ def allocate(
 ) -> None:
     """Decide what each user gets, and with which probability.
 
-    Several files, of any size, become a folder of decisions, a part at a time; a run that was stopped goes on where it
-    was, and nobody is decided for twice.
+    Several files, of any size, become a folder of decisions, one part at a time. A run that was stopped resumes where
+    it was, and each user is decided for once.
     """
     from redenvelope.log.columns import ColumnMap
     from redenvelope.log.formats.sql import place_name
@@ -248,7 +248,7 @@ def report(
 ) -> None:
     """Write a plan's report again, as one self-contained page.
 
-    What is not said of audience, currency and value is as it was when the plan was made.
+    Audience, currency and value stay as they were when the plan was made, unless given.
     """
     from redenvelope.plan.plan import Plan
     from redenvelope.plan.storage import require_outside

@@ -36,8 +36,8 @@ def serve(
         list[str] | None,
         typer.Option(
             metavar="[NAME=]AMOUNT",
-            help="The most that may be spent, in units of currency. With several budgets, give one for each. A ledger "
-            "that exists says it itself.",
+            help="The most that may be spent, in units of currency. With several budgets, give one for each. Not "
+            "needed if the ledger exists.",
         ),
     ] = None,
     audience: Annotated[
@@ -436,7 +436,7 @@ def forget(url: LedgerArgument, user: Annotated[str, typer.Argument(metavar="USE
         )
     if not done.count:
         raise UsageError(f"the ledger has no user {user!r}; nothing was changed")
-    typer.echo(f"{done.count:,} decision(s) no longer say whose they are")
+    typer.echo(f"{done.count:,} decision(s) no longer identify the user")
 
 
 @ledger.command()
@@ -535,7 +535,7 @@ def verify(
         verdict = "every row matches the events" if found.is_sound else "rows differ from the events"
         typer.echo(f"{found.decisions:,} decisions, {found.events:,} events: {verdict}")
         if found.head_event is not None:
-            later = f"; the {found.events - found.head_event:,} later ones are vouched for by the chain alone"
+            later = f"; the {found.events - found.head_event:,} later ones are covered by the chain alone"
             typer.echo(f"events up to {found.head_event:,} are those of the head that was kept elsewhere{later}")
         elif found.head and not head:
             typer.echo(f"head of the chain: {found.head}")

@@ -106,9 +106,12 @@ class ColumnGeneration:
 
 
 def budget_units(plans: Priced, budgets: FloatArray) -> FloatArray:
-    """The size of each budget, or of its costs if it is 0, [budgets]: the units in which costs are compared."""
-    most = np.abs(plans.costs).max(axis=1)
-    return np.where(budgets != 0, np.abs(budgets), np.where(most > 0, most, 1.0))
+    """The size of each budget, or of its costs if it is 0, [budgets]: the units in which costs are compared.
+
+    A budget may be 0 but for rounding, and HiGHS refuses costs that are huge in units of such a budget.
+    """
+    most, size = np.abs(plans.costs).max(axis=1), np.abs(budgets)
+    return np.where(size > _ROUNDING * most, size, np.where(most > 0, most, 1.0))
 
 
 def _solution(

@@ -92,12 +92,14 @@ class Pacer:
             for one, balance in zip(self._budgets, progress.balances, strict=True)
         ]
         if all(look.to_come <= 0 for look in looks):
-            return self._keep(looks, ["nobody is expected any more"] * len(looks))
+            self._note(looks, ["nobody is expected any more"] * len(looks))
+            return False
         if any(one.target is None for one in self._budgets):
             return self._begin(looks)
         band = self._settings.dead_band
         if all(one.is_within(look, band) for one, look in zip(self._budgets, looks, strict=True)):
-            return self._keep(looks, [f"the target is within {band:.0%} of what it should be"] * len(looks))
+            self._note(looks, [f"the target is within {band:.0%} of what it should be"] * len(looks))
+            return False
         return self._move(looks, [one.move(look) for one, look in zip(self._budgets, looks, strict=True)])
 
     def _begin(self, looks: Sequence[Look]) -> bool:
@@ -106,21 +108,21 @@ class Pacer:
         if all(one.suits(look, near) for one, look in zip(self._budgets, looks, strict=True)):
             for one in self._budgets:
                 one.target = one.own_cost
-            return self._keep(looks, ["the plan's own price"] * len(looks))
+            self._note(looks, ["the plan's own price"] * len(looks))
+            return False
         return self._move(looks, [one.begin(look) for one, look in zip(self._budgets, looks, strict=True)])
 
     def _move(self, looks: Sequence[Look], why: Sequence[str]) -> bool:
         before = self.pricing
         self.pricing = self._mixer.at(np.array([one.target for one in self._budgets]))
-        self._keep(looks, why)
+        self._note(looks, why)
         return self.pricing != before
 
-    def _keep(self, looks: Sequence[Look], why: Sequence[str]) -> bool:
+    def _note(self, looks: Sequence[Look], why: Sequence[str]) -> None:
         self.beliefs = tuple(
             Belief(look.to_come, look.free, look.ratio, look.wanted, one.aim, said)
             for one, look, said in zip(self._budgets, looks, why, strict=True)
         )
-        return False
 
 
 class Look(NamedTuple):

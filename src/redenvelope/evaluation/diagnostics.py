@@ -9,10 +9,9 @@ from enum import StrEnum
 import numpy as np
 
 from redenvelope.arrays import FloatArray
+from redenvelope.audit.overlap import LEAST_EFFECTIVE_USERS
 from redenvelope.evaluation.data import OffPolicyData
 
-# With fewer effective users, the standard error of a mean is meaningless.
-_LEAST_EFFECTIVE_USERS = 50.0
 _THIN_SHARE = 0.05
 _HEAVY_SHARE = 0.05
 # The outcomes of never-logged actions are unknown; up to this share, they cannot move an estimate far.
@@ -146,11 +145,11 @@ class Diagnostics:
     def _thin(self, price: int) -> Reason | None:
         sizes = self.effective_users[:, price]
         step, size = int(sizes.argmin()) + 1, float(sizes.min())
-        if size >= max(_LEAST_EFFECTIVE_USERS, _THIN_SHARE * self.users):
+        if size >= max(LEAST_EFFECTIVE_USERS, _THIN_SHARE * self.users):
             return None
         return Reason(
             "thin_overlap",
-            Weight.REFUSAL if size < _LEAST_EFFECTIVE_USERS else Weight.WARNING,
+            Weight.REFUSAL if size < LEAST_EFFECTIVE_USERS else Weight.WARNING,
             f"overlap is thin: after step {step} the weights of {self.users:,} users amount to {size:,.1f} users; "
             "bring a log of more users, or plan closer to what was logged (a higher temperature, fewer steps)",
         )

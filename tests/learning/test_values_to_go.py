@@ -104,11 +104,11 @@ class Problem:
         lefts = range(1, self.steps + 1)
         states = np.concatenate([self.states(left, copies) for left in lefts])
         left = np.repeat(list(lefts), STATES * copies).astype(np.int64)
-        standing = None
+        eligibility = None
         if eligible is not None:
             always = np.resize(eligible, (len(states), ACTIONS))
-            standing = EligibilityState(always, np.zeros((len(states), 0), np.int16))
-        return KnownStates(states, left, standing)
+            eligibility = EligibilityState(always, np.zeros((len(states), 0), np.int16))
+        return KnownStates(states, left, eligibility)
 
     def planner(self, temperature: float = 0.0, **further) -> TreePlanner:
         return TreePlanner(self.model, 1, temperature, self.steps, **further)

@@ -8,7 +8,7 @@ import pytest
 from redenvelope import Rule
 from redenvelope.log.encoding.table import state_places
 from redenvelope.models.environment import apply_steps
-from redenvelope.policies.eligibility_state import eligibility_of_frame as standing_of_frame
+from redenvelope.policies.eligibility_state import eligibility_of_frame
 from tests.plan.rule_world import LABELS, STEPS, plan_with, rows_at
 from tests.quick_programs import quick_programs
 
@@ -61,8 +61,8 @@ def test_trees_keep_rules_on_the_way_as_a_plain_recursion_does(users: int) -> No
 
     with quick_programs():
         states, _ = encoder.encode_frame(frame)
-        standing = standing_of_frame(policy.constraint, encoder, plan.catalogue, frame, None).standing
-        found = planner.values(states, STEPS, [[PRICE]], standing).q[:, 0]
+        eligibility = eligibility_of_frame(policy.constraint, encoder, plan.catalogue, frame, None).eligibility
+        found = planner.values(states, STEPS, [[PRICE]], eligibility).q[:, 0]
         for place, row in enumerate(frame.iter_rows(named=True)):
             visits = np.nan if row["visits"] is None else row["visits"]
             exact = worth(row, states[place], (), 3, (visits, row["member"]))
@@ -75,9 +75,9 @@ def test_what_is_known_of_a_row_is_exact_though_states_round() -> None:
     plan = plan_with((Rule(("push",), only_where="tenure >= 37"), Rule(("5 off",), only_where="tenure <= 37")))
     frame = rows_at(0, 400, 3).with_columns(tenure=37.0)
     constraint = plan.policy.constraint
-    standing = standing_of_frame(constraint, plan.policy.encoder, plan.catalogue, frame, None).standing
+    eligibility = eligibility_of_frame(constraint, plan.policy.encoder, plan.catalogue, frame, None).eligibility
     states, _ = plan.policy.encoder.encode_frame(frame)
     for _ in range(3):
-        mask = constraint.eligible(states, np.ones(len(frame), int), standing.memory)
+        mask = constraint.eligible(states, np.ones(len(frame), int), eligibility.memory)
         assert mask.all()
-        standing = standing.after(constraint, np.zeros(len(frame), int))
+        eligibility = eligibility.after(constraint, np.zeros(len(frame), int))

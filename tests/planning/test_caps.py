@@ -94,9 +94,9 @@ def test_trees_with_caps_equal_exact_induction_over_states_with_counters(world, 
     states, left = np.arange(known.states, dtype=np.float32)[:, None], STEPS - len(past)
     starts = np.arange(known.states + 1) * len(past)
     counters = constraint.counters_after(starts, np.tile(np.array(past, dtype=int), known.states))
-    standing = Standing(np.ones((known.states, len(LABELS)), dtype=bool), counters)
+    eligibility = Standing(np.ones((known.states, len(LABELS)), dtype=bool), counters)
     planner = TreePlanner(model, STEPS, 0.3, STEPS, constraint=constraint, explore=explore)
-    found = planner.values(states, left, [0.4], standing)
+    found = planner.values(states, left, [0.4], eligibility)
     exact = recursion(known, rules, 0.4, 0.3, explore)
     for state in range(known.states):
         q, probabilities, to_go = exact(state, past, left)

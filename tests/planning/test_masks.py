@@ -110,6 +110,6 @@ def test_a_mask_of_another_shape_is_named():
         def eligible(self, states, steps_left, memory):
             return np.ones((len(states), 2), dtype=bool)
 
-    standing = Standing(np.ones((6, 4), dtype=bool), np.zeros((6, 0), np.int16))
+    eligibility = Standing(np.ones((6, 4), dtype=bool), np.zeros((6, 0), np.int16))
     with pytest.raises(UsageError, match=r"shape \(6, 4\), not \(6, 2\)"):
-        allowed_now(standing, Wrong(), np.zeros((6, 1), np.float32), np.full(6, 2))
+        allowed_now(eligibility, Wrong(), np.zeros((6, 1), np.float32), np.full(6, 2))

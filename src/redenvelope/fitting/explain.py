@@ -400,8 +400,8 @@ def examples(
     eligibility = None if shown.encoded.eligibility is None else shown.encoded.eligibility[rows]
 
     def of_member(own: DeployedPolicy, some: Rows) -> ActionValues:
-        standing = None if eligibility is None else eligibility[some]
-        return own.valuer.values(states[some], left[some], pricing.table[[price]], standing)
+        of_member = None if eligibility is None else eligibility[some]
+        return own.valuer.values(states[some], left[some], pricing.table[[price]], of_member)
 
     values = ActionValues(*policy.by_member(shown.encoded.row_keys[rows], of_member, (0, 0, 1)))
     q, chances, to_go = (np.asarray(part, dtype=np.float64) for part in (values.q, values.probabilities, values.to_go))

@@ -98,11 +98,11 @@ def compare_lookahead(
     prices = np.outer(_PRICES, learner.grid.units)
     weights = outcome_weights(prices)[:, :-1]
     states, left = pilot_users.first_states()
-    standing = pilot_users.first_eligibility()
+    eligibility = pilot_users.first_eligibility()
     worth: dict[str, FloatArray] = {}
     least = 0.0
     for name, planner in planners.items():
-        outcomes = ModelPrice(planner, states, left, standing, layout=pilot_users.layout).by_user(prices)
+        outcomes = ModelPrice(planner, states, left, eligibility, layout=pilot_users.layout).by_user(prices)
         worth[name] = np.einsum("op,oup->up", weights, outcomes[:, :, :-1])
         # The outcomes of the last price, which buys nothing, valued at the same prices.
         least = float(np.einsum("op,ou->up", weights, outcomes[:, :, -1]).mean())
@@ -120,10 +120,10 @@ def _error(planner: TreePlanner, users: EncodedLog, prices: FloatArray) -> float
     if values is None or not len(rows):
         return 0.0
     states, left = users.states[rows], users.steps_left[rows]
-    standing = None if users.eligibility is None else users.eligibility[rows]
+    eligibility = None if users.eligibility is None else users.eligibility[rows]
     weights = outcome_weights(prices)
-    ahead = replace(planner, horizon=1).state_values(states, left, prices, standing)[1:]
-    columns = told_columns(states, left, standing, planner.constraint)
+    ahead = replace(planner, horizon=1).state_values(states, left, prices, eligibility)[1:]
+    columns = told_columns(states, left, eligibility, planner.constraint)
     at_once = values.of(columns, left, prices)[: len(weights)]
     return float(np.sqrt(np.square(np.einsum("op,oup->up", weights, ahead - at_once)).mean()))
 

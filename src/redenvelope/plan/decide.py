@@ -84,13 +84,13 @@ class DecisionEngine:
         self,
         states: Float32Array,
         step: IntArray,
-        standing: EligibilityState | None,
+        eligibility: EligibilityState | None,
         keys: NDArray[np.uint64],
         pricing: Pricing | None = None,
     ) -> Decisions:
         """Decide for users with these keys [users], given their states [users, width] and steps [users].
 
-        `standing` is their eligibility, `pricing` by default the policy's own.
+        `eligibility` says which actions each may get, `pricing` by default the policy's own.
         """
         policy = self._policy
         pricing = policy.pricing if pricing is None else pricing
@@ -100,7 +100,7 @@ class DecisionEngine:
             left = policy.steps_left(step)
 
             def of_member(own: DeployedPolicy, rows: Rows) -> Decided:
-                some = None if standing is None else standing[rows]
+                some = None if eligibility is None else eligibility[rows]
                 return own.valuer.decided(states[rows], left[rows], table, some, self._waiting)
 
             found = Decided(*policy.by_member(keys, of_member, (0, 1)))
@@ -108,7 +108,7 @@ class DecisionEngine:
         outcomes = np.array(found.outcomes, dtype=np.float64)
         np.maximum(outcomes[1:], 0.0, out=outcomes[1:])  # logged costs are never below 0, but a model may predict one
         _require_numbers(probabilities.sum(axis=1) + outcomes.sum(axis=(0, 2)))
-        held_out = self._hold_out(probabilities, states, step, standing, keys)
+        held_out = self._hold_out(probabilities, states, step, eligibility, keys)
         return Decisions(probabilities, outcomes, followed, fraction(keys, ACTION_STREAM, self._seed, step), held_out)
 
     def _hold_out(
@@ -116,7 +116,7 @@ class DecisionEngine:
         probabilities: FloatArray,
         states: Float32Array,
         step: IntArray,
-        standing: EligibilityState | None,
+        eligibility: EligibilityState | None,
         keys: NDArray[np.uint64],
     ) -> NDArray[np.bool_]:
         """Who is held out, [users]. Sets their probabilities [users, actions] to the control group's, in place."""
@@ -126,23 +126,23 @@ class DecisionEngine:
         held_out = fraction(keys, _HOLDOUT_STREAM, _HOLDOUT_SEED) < policy.holdout
         if held_out.any():
             may = np.ones_like(probabilities, dtype=bool)
-            if standing is not None:
-                may = np.asarray(allowed(standing, policy.constraint, states, policy.steps_left(step)))
+            if eligibility is not None:
+                may = np.asarray(allowed(eligibility, policy.constraint, states, policy.steps_left(step)))
             cheapest = may.argmax(axis=1)  # actions are ordered by cost
             probabilities[held_out] = np.eye(probabilities.shape[1])[cheapest[held_out]]
         return held_out
 
 
-def stacked(standings: Sequence[EligibilityState | None], actions: int, columns: int) -> EligibilityState:
+def stacked(eligibilities: Sequence[EligibilityState | None], actions: int, columns: int) -> EligibilityState:
     """One eligibility state for several users, from a state of one row each; None allows every action.
 
     Users without restrictions get a row too, so that one compiled program serves all.
     """
-    rows = len(standings)
+    rows = len(eligibilities)
     always, memory = np.ones((rows, actions), dtype=bool), np.zeros((rows, columns), np.int16)
-    for row, standing in enumerate(standings):
-        if standing is not None:
-            always[row], memory[row] = standing.always[0], standing.memory[0]
+    for row, eligibility in enumerate(eligibilities):
+        if eligibility is not None:
+            always[row], memory[row] = eligibility.always[0], eligibility.memory[0]
     return EligibilityState(always, memory)
 
 
@@ -193,7 +193,7 @@ def _decided(
     states, findings = policy.encoder.encode_frame(users, history)
     step = read_steps(users["step"]).to_numpy()
     found = eligibility_of_frame(policy.constraint, policy.encoder, plan.catalogue, users, history)
-    decided = DecisionEngine(policy, seed).decide(states, step, found.standing, user_keys(users["user"]))
+    decided = DecisionEngine(policy, seed).decide(states, step, found.eligibility, user_keys(users["user"]))
     rows, action = np.arange(len(users)), decided.actions()
     decisions = pl.DataFrame(
         {
@@ -210,7 +210,7 @@ def _decided(
             **({HOLDOUT: decided.held_out} if policy.holdout else {}),
         }
     )
-    if found.standing is None:
+    if found.eligibility is None:
         return decisions, findings
     return decisions.with_columns(_listed(plan, found, states, step)), findings + _nothing_left(plan, found)
 
@@ -222,9 +222,9 @@ def expected_column(budget: str) -> str:
 
 def _listed(plan: Plan, found: EligibilityRows, states: NDArray[np.float32], step: NDArray[np.int64]) -> pl.Series:
     """The eligible actions of each user, as lists of labels, which record the rules behind the decisions."""
-    assert found.standing is not None
+    assert found.eligibility is not None
     policy = plan.policy
-    mask = allowed(found.standing, policy.constraint, states, policy.steps_left(step))
+    mask = allowed(found.eligibility, policy.constraint, states, policy.steps_left(step))
     different, codes = np.unique(mask, axis=0, return_inverse=True)
     labels = np.array(plan.catalogue.labels, dtype=object)
     lists = pl.Series(ELIGIBLE, [labels[row].tolist() for row in different], dtype=pl.List(pl.String))
@@ -428,7 +428,7 @@ class _Asked(NamedTuple):
     user: int | str
     step: int
     state: Float32Array
-    standing: EligibilityState | None
+    eligibility: EligibilityState | None
     unfamiliar: tuple[str, ...]
 
 
@@ -480,8 +480,8 @@ class Decider:
         Missing features, unknown labels and values that are not numbers are treated as in a table. A plan that
         `needs_history` takes the user's earlier steps: rows with `step`, `action`, `reward` and `cost`.
         """
-        user, step, state, standing, unfamiliar = self._asked(row, eligible, history)
-        found = self._decided(user, step, state, standing)
+        user, step, state, eligibility, unfamiliar = self._asked(row, eligible, history)
+        found = self._decided(user, step, state, eligibility)
         probabilities, outcomes, action = found.probabilities[0], found.outcomes[:, 0], int(found.actions()[0])
         if unfamiliar:
             self.unfamiliar.update(unfamiliar)
@@ -507,13 +507,13 @@ class Decider:
     ) -> Explanation:
         """Why `decide` decides as it does for this user: what every alternative is worth at the user's prices."""
         policy = self._policy
-        user, step, state, standing, unfamiliar = self._asked(row, eligible, history)
-        found = self._decided(user, step, state, standing)
+        user, step, state, eligibility, unfamiliar = self._asked(row, eligible, history)
+        found = self._decided(user, step, state, eligibility)
         prices = np.array([self._pricing.prices[int(found.followed[0])]])
         steps_left = policy.steps_left(np.array([step]))
 
         def of_member(own: DeployedPolicy, rows: Rows) -> ActionValues:
-            return own.valuer.values(state[None], steps_left, prices, standing)
+            return own.valuer.values(state[None], steps_left, prices, eligibility)
 
         keys = np.array([user_key(user)], dtype=np.uint64)
         values = ActionValues(*policy.by_member(keys, of_member, (0, 0, 1)))
@@ -521,8 +521,8 @@ class Decider:
         names, finite = self._budgets or ("cost",), bool(np.isfinite(prices).all())
         worth = to_go[0] - prices[0] @ to_go[1:] if finite else None
         may = np.ones(len(self._labels), dtype=bool)
-        if standing is not None:
-            may = np.asarray(allowed(standing, self._constraint, state[None], steps_left))[0]
+        if eligibility is not None:
+            may = np.asarray(allowed(eligibility, self._constraint, state[None], steps_left))[0]
         forbidden = self._forbidden(row, step, history, may, state[None], steps_left)
         alternatives = [
             Alternative(
@@ -563,13 +563,17 @@ class Decider:
         step = step_number(row["step"])
         assert step is not None  # `encode_row` has refused a missing step
         listed = self._listed(row.get(ELIGIBLE)) if eligible is None else eligible
-        standing = eligibility_of_row(self._constraint, self._encoder, row, step, history, listed).standing
-        return _Asked(user, step, state, standing, tuple(unfamiliar))
+        eligibility = eligibility_of_row(self._constraint, self._encoder, row, step, history, listed).eligibility
+        return _Asked(user, step, state, eligibility, tuple(unfamiliar))
 
-    def _decided(self, user: int | str, step: int, state: Float32Array, standing: EligibilityState | None) -> Decisions:
+    def _decided(
+        self, user: int | str, step: int, state: Float32Array, eligibility: EligibilityState | None
+    ) -> Decisions:
         columns = 0 if self._constraint is None else self._constraint.remembers
         keys = np.array([user_key(user)], dtype=np.uint64)
-        return self._engine.decide(state[None], np.array([step]), stacked([standing], len(self._labels), columns), keys)
+        return self._engine.decide(
+            state[None], np.array([step]), stacked([eligibility], len(self._labels), columns), keys
+        )
 
     def _forbidden(
         self,
@@ -584,10 +588,10 @@ class Decider:
         policy, found = self._policy, [list[str]() for _ in self._labels]
         for rule in policy.rules:
             alone = RuleConstraint((rule,), self._encoder, policy.catalogue, policy.joins_late)
-            standing = eligibility_of_row(alone, self._encoder, row, step, history, None).standing
-            if standing is None:
+            eligibility = eligibility_of_row(alone, self._encoder, row, step, history, None).eligibility
+            if eligibility is None:
                 continue
-            said = np.asarray(standing.always & alone.eligible(states, steps_left, standing.memory))[0]
+            said = np.asarray(eligibility.always & alone.eligible(states, steps_left, eligibility.memory))[0]
             for place in np.flatnonzero(~said & ~may):
                 found[place].append(f"the rule {rule.sentence()!r}")
         for place in np.flatnonzero(~may):

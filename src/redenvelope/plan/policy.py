@@ -108,27 +108,27 @@ class DeployedPolicy:
         return isinstance(self.members[0].source, ModelSource)
 
     def believed(
-        self, states: NDArray[np.float32], steps_left: NDArray[np.int64], standing: EligibilityState | None
+        self, states: NDArray[np.float32], steps_left: NDArray[np.int64], eligibility: EligibilityState | None
     ) -> PriceFunction:
         """Predicted reward and cost of the campaign as functions of the price, from first states [users, width]; of a
         policy with one member."""
         valuer = self.valuer
         if isinstance(valuer, TreePlanner):
-            return ModelPrice(valuer, states, steps_left, standing)
+            return ModelPrice(valuer, states, steps_left, eligibility)
         assert isinstance(valuer, LearnedValues)
-        return LearnedPrice(valuer, states, steps_left, standing)
+        return LearnedPrice(valuer, states, steps_left, eligibility)
 
     def to_the_end(
-        self, states: Float32Array, steps_left: IntArray, prices: FloatArray, standing: EligibilityState | None
+        self, states: Float32Array, steps_left: IntArray, prices: FloatArray, eligibility: EligibilityState | None
     ) -> ActionValues:
         """Action values at prices [prices, budgets] with outcomes to go until the end of the campaign: the baseline of
         doubly robust estimates, of a policy with one member."""
-        values = self.valuer.values(states, steps_left, prices, standing)
+        values = self.valuer.values(states, steps_left, prices, eligibility)
         ends = getattr(self.source, LEAF_VALUES, None)
         if ends is None or self.specification.leaf_values or not isinstance(self.valuer, TreePlanner):
             return values
         ahead = replace(self.valuer, horizon=1, leaf_values=ends)
-        return values._replace(to_go=ahead.values(states, steps_left, prices, standing).to_go)
+        return values._replace(to_go=ahead.values(states, steps_left, prices, eligibility).to_go)
 
     @property
     def looks_to_the_end(self) -> bool:
@@ -138,7 +138,7 @@ class DeployedPolicy:
         known = not isinstance(first.source, ModelSource) or first.source.leaf_values is not None
         return known or first.valuer.depth >= self.specification.steps
 
-    def standing(self, log: Log) -> EligibilityState | None:
+    def eligibility(self, log: Log) -> EligibilityState | None:
         """Eligibility of logged rows; None where nothing is ruled out."""
         return eligibility_of_log(self.constraint, log)
 
@@ -154,10 +154,10 @@ class DeployedPolicy:
 
     def values(self, log: Log) -> ActionValues:
         """Action values of logged rows at the policy's own prices, [rows, prices, actions]."""
-        states, left, standing = self.encoder.encode(log), self.steps_left(log.step), self.standing(log)
+        states, left, eligibility = self.encoder.encode(log), self.steps_left(log.step), self.eligibility(log)
 
         def of_member(own: DeployedPolicy, rows: Rows) -> ActionValues:
-            some = None if standing is None else standing[rows]
+            some = None if eligibility is None else eligibility[rows]
             return own.valuer.values(states[rows], left[rows], self.pricing.table, some)
 
         return ActionValues(*self.by_member(np.repeat(log.keys, log.lengths), of_member, (0, 0, 1)))
@@ -174,10 +174,10 @@ class DeployedPolicy:
             raise PlanError("which member of the plan a user follows depends on the id: add the column 'user'")
         states, _ = self.encoder.encode_frame(frame, history)
         left = self.steps_left(frame["step"].to_numpy())
-        standing = eligibility_of_frame(self.constraint, self.encoder, self.catalogue, frame, history).standing
+        eligibility = eligibility_of_frame(self.constraint, self.encoder, self.catalogue, frame, history).eligibility
 
         def of_member(own: DeployedPolicy, rows: Rows) -> tuple[NDArray[np.float64]]:
-            some = None if standing is None else standing[rows]
+            some = None if eligibility is None else eligibility[rows]
             decided = own.valuer.decided(states[rows], left[rows], self.pricing.table[[row]], some)
             return (normalised(decided.probabilities[:, 0]),)
 

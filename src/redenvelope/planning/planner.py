@@ -180,8 +180,8 @@ class TreePlanner:
         asked = TreeRows(rows, left)
         masked = self.leaf_values is not None and self.leaf_values.masked
         if eligible is not None or self.constraint is not None or masked:
-            standing = eligibility_state(eligible, len(rows), self.actions, self.constraint)
-            asked = TreeRows(rows, left, standing.always, standing.memory)
+            eligibility = eligibility_state(eligible, len(rows), self.actions, self.constraint)
+            asked = TreeRows(rows, left, eligibility.always, eligibility.memory)
         grid = None if self.leaf_values is None else self.leaf_values.grid
         table = np.asarray(prices, dtype=np.float64)
         blocks = _price_blocks(self.budgets, self.temperature, grid, _SIZES[keep], table.tobytes(), table.shape)
@@ -534,9 +534,9 @@ class ModelPrice:
         planner, rows = self.planner, checked_states(self.states, self.planner.columns)
         given = planner.steps if self.steps_left is None else self.steps_left
         left, names = checked_steps_left(given, len(rows), planner.steps), np.arange(len(rows))
-        standing = None
+        eligibility = None
         if self.eligible is not None or planner.constraint is not None:
-            standing = eligibility_state(self.eligible, len(rows), planner.actions, planner.constraint)
+            eligibility = eligibility_state(self.eligible, len(rows), planner.actions, planner.constraint)
         table = checked_prices(prices, planner.budgets)
         found = np.zeros((1 + planner.budgets, len(rows), len(table)))
         for steps in np.unique(left):
@@ -545,7 +545,7 @@ class ModelPrice:
             size = len(alike) if alone else max(1, self.paths_at_once // len(table))
             for start in range(0, len(alike), size):
                 part = alike[start : start + size]
-                own = None if standing is None else standing[part]
+                own = None if eligibility is None else eligibility[part]
                 found[:, part] = _follow(
                     planner, rows[part], int(steps), table, own, names[part], self.seed, self.layout
                 )
@@ -557,7 +557,7 @@ def _follow(
     states: NDArray[np.float32],
     steps_left: int,
     prices: FloatArray,
-    standing: EligibilityState | None,
+    eligibility: EligibilityState | None,
     names: NDArray[np.integer],
     seed: int,
     layout: StateLayout | None,
@@ -572,7 +572,7 @@ def _follow(
     weight = np.ones(place.shape)
     believed = planner.depth if layout is None else 0
     for left in range(steps_left, believed, -1):
-        probabilities = planner.values(states, left, prices, standing).probabilities
+        probabilities = planner.values(states, left, prices, eligibility).probabilities
         taken = np.asarray(probabilities, dtype=np.float64)[place, columns]
         step, staying, successors = apply_steps(planner.model, states)
         outcomes += weight * np.einsum("upa,oupa->oup", taken, step[:, place])
@@ -588,9 +588,9 @@ def _follow(
             keys = keys[parents]
             uniforms = [fraction(keys, f"state {part}", seed, left) for part in range(layout.drawn_parts)]
             states = layout.drawn(states, np.reshape(uniforms, (layout.drawn_parts, len(keys))).T)
-        standing = None if standing is None else standing[parents].after(planner.constraint, moved)
+        eligibility = None if eligibility is None else eligibility[parents].after(planner.constraint, moved)
     if layout is not None:
         return outcomes
     # `values`, not `expected`, so that the programs compiled for the steps before are used again.
-    last = planner.values(states, min(steps_left, planner.depth), prices, standing).expected()
+    last = planner.values(states, min(steps_left, planner.depth), prices, eligibility).expected()
     return np.asarray(outcomes + weight * last[:, place, columns])

@@ -166,8 +166,8 @@ class LearnedValues:
         rows = np.asarray(states, dtype=np.float32)
         require_states(rows, self.layout)
         left = checked_steps_left(steps_left, len(rows), self.steps)
-        standing = eligibility_state(eligible, len(rows), self.actions, self.constraint)
-        mask = allowed_now(standing, self.constraint, rows, left)
+        eligibility = eligibility_state(eligible, len(rows), self.actions, self.constraint)
+        mask = allowed_now(eligibility, self.constraint, rows, left)
         values = np.empty((len(rows), len(self.duals), self.components, self.actions), np.float32)
         allowed = np.empty((len(rows), self.actions), dtype=bool)
         for steps in np.unique(left):

@@ -72,16 +72,16 @@ def eligibility_state(eligible: Eligible, rows: int, actions: int, constraint: C
     return eligible
 
 
-def allowed(standing: EligibilityState, constraint: Constraint | None, states: Any, steps_left: Any) -> Any:
+def allowed(eligibility: EligibilityState, constraint: Constraint | None, states: Any, steps_left: Any) -> Any:
     """Actions that rows with states [rows, width] and steps left [rows] may get now, [rows, actions]; numpy arrays, or
     jax arrays inside a compiled program.
 
     If a constraint leaves a row nothing, its cheapest eligible action is allowed.
     """
-    own = standing.always
+    own = eligibility.always
     if constraint is None:
         return own
-    said = constraint.eligible(states, steps_left, standing.memory)
+    said = constraint.eligible(states, steps_left, eligibility.memory)
     if said.shape != own.shape:
         raise UsageError(f"a constraint must answer with a mask of shape {own.shape}, not {said.shape}")
     both = own & said
@@ -95,7 +95,7 @@ def allowed(standing: EligibilityState, constraint: Constraint | None, states: A
 class EligibilityRows(NamedTuple):
     """The eligibility state of the users of a table."""
 
-    standing: EligibilityState | None
+    eligibility: EligibilityState | None
     """None if nothing is ruled out."""
     nothing: BoolArray
     """Whether the rules and the table leave no action, so that the cheapest is given, [rows]."""
@@ -108,7 +108,7 @@ def eligibility_of_log(constraint: RuleConstraint | None, log: Log) -> Eligibili
         return None if log.eligible is None else EligibilityState(_some(log.eligible), none)
     counters = constraint.counters(log.starts, log.action)
     memory = constraint.remembered(TableRows(log.features, log.step), counters)
-    return _joined(constraint, log.eligible, memory).standing
+    return _joined(constraint, log.eligible, memory).eligibility
 
 
 def eligibility_of_frame(
@@ -147,8 +147,8 @@ def eligibility_of_row(
     """The eligibility state of one user; `listed` [actions] are the actions that the request allows."""
     mask = None if listed is None else listed[None]
     if constraint is None:
-        standing = None if mask is None else EligibilityState(_some(mask), np.zeros((1, 0), np.int16))
-        return EligibilityRows(standing, np.array([mask is not None and not mask.any()]))
+        eligibility = None if mask is None else EligibilityState(_some(mask), np.zeros((1, 0), np.int16))
+        return EligibilityRows(eligibility, np.array([mask is not None and not mask.any()]))
     counters = np.zeros((1, constraint.counters_wide), np.int16)
     if constraint.counts:
         earlier = past_of_row(constraint.past, step, past, encoder.first_step)

@@ -304,13 +304,13 @@ class LoadedPlan:
         keys = np.array([user_key(one.user) for one in asked], dtype=np.uint64)
         steps = np.array([one.step for one in asked], dtype=np.int64)
         constraint = self.plan.policy.constraint
-        standings = [self._standing(one) for one in asked]
-        standing = stacked(standings, len(self.labels), 0 if constraint is None else constraint.remembers)
+        eligibilities = [self._eligibility(one) for one in asked]
+        eligibility = stacked(eligibilities, len(self.labels), 0 if constraint is None else constraint.remembers)
         found = [
-            self._engine.decide(rows[part], steps[part], standing[part], keys[part], pricing)
+            self._engine.decide(rows[part], steps[part], eligibility[part], keys[part], pricing)
             for part in _parts(len(asked))
         ]
-        masks = allowed(standing, constraint, rows, self.first_step + self.steps - steps).tolist()
+        masks = allowed(eligibility, constraint, rows, self.first_step + self.steps - steps).tolist()
         # Convert whole arrays to plain numbers, which is far cheaper than row by row.
         each = (
             row
@@ -324,17 +324,17 @@ class LoadedPlan:
         return [
             ActionDistribution(
                 *(probabilities, costs, () if held_out else pricing.prices[price], uniform),
-                None if standings[place] is None else masks[place],
+                None if eligibilities[place] is None else masks[place],
             )
             for place, (probabilities, costs, price, uniform, held_out) in enumerate(each)
         ]
 
-    def _standing(self, one: DecisionQuery) -> EligibilityState | None:
+    def _eligibility(self, one: DecisionQuery) -> EligibilityState | None:
         """The eligibility state of a query, from the rules and the request; None if neither restricts the actions."""
         constraint = self.plan.policy.constraint
         if constraint is None and one.eligible is None:
             return None
-        return eligibility_of_row(constraint, self._encoder, _row(one), one.step, one.past, one.eligible).standing
+        return eligibility_of_row(constraint, self._encoder, _row(one), one.step, one.past, one.eligible).eligibility
 
 
 def _row(one: DecisionQuery) -> dict[str, Any]:

@@ -19,7 +19,7 @@ help:
 	@echo "make shape      count modules, lines and importers, and write the table into docs/architecture.md"
 	@echo "make docs       build the documentation into site/"
 	@echo "make dist       a wheel and an sdist in dist/, checked and installed in an empty environment"
-	@echo "make figures    measure the table of the README anew, in one run of about half an hour"
+	@echo "make figures    measure the table of the README anew, in one run of about a quarter of an hour"
 	@echo "make pictures   take the documentation's pictures of the report anew"
 
 $(BIN)/python:

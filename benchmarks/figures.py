@@ -1,6 +1,6 @@
 """Measure the table of the README anew: one commit, one run, every figure as its benchmark printed it.
 
-It takes about half an hour on two cores with nothing else to do, and writes the table between two marks in
+It takes about a quarter of an hour on two cores with nothing else to do, and writes the table between two marks in
 README.md. What measures time runs alone, the others two at a time. `--quick` runs small sizes in a few minutes and
 prints the table instead.
 """

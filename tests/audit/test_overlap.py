@@ -3,8 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from redenvelope.audit.overlap import LEAST_EFFECTIVE_USERS, overlap_by_step, steps_alive
-from redenvelope.evaluation import diagnostics
+from redenvelope.audit.overlap import overlap_by_step, steps_alive
 from tests.audit.campaigns import SKEWED_3, calibration_of, campaign, log_of, overlaps_of
 
 REWARDS = [[0.0, 0.5, 1.0], [1.0, 1.5, 2.0]]
@@ -46,10 +45,6 @@ def test_a_step_weighed_alone_keeps_its_share_of_users() -> None:
     # A third of the users got the action at each step, all with the same weight: 1,000 effective ones at every step.
     for overlap in overlaps_of(log_of(campaign(REWARDS, COSTS), users=3_000), 2):
         assert abs(overlap.alone - 1_000) < 4 * np.sqrt(3_000 * (1 / 3) * (2 / 3))
-
-
-def test_as_many_are_needed_as_a_certificate_asks_for() -> None:
-    assert LEAST_EFFECTIVE_USERS == diagnostics._LEAST_EFFECTIVE_USERS
 
 
 def test_right_propensities_add_up_and_wrong_ones_are_seen() -> None:

@@ -21,6 +21,7 @@ from tests.program import run_here as run
         (0.04944, None, "0.0494 EUR"),
         (0.05, None, "0.05 EUR"),
         (0.3, None, "0.30 EUR"),
+        (0.686, None, "0.69 EUR"),
         (-47_000, 4, "-47,000 EUR"),
         (0.0, 4, "0 EUR"),
     ],

@@ -52,8 +52,8 @@ class Money:
 def money(value: float, currency: str = "", figures: int | None = None) -> str:
     """A sum in words: 1234567.8 -> `1,234,568 EUR`, 3.4567 -> `3.46 EUR`.
 
-    Two decimals are shown below a thousand, and more below one where needed. With `figures`, the sum is rounded to that
-    many significant digits.
+    Two decimals are shown below a thousand, and more below ten cents where needed. With `figures`, the sum is rounded
+    to that many significant digits.
     """
     if not isfinite(value):
         return str(value)
@@ -61,9 +61,9 @@ def money(value: float, currency: str = "", figures: int | None = None) -> str:
         value = round(value, figures - 1 - floor(log10(abs(value))))
     size = abs(value)
     decimals = 0 if size >= 1_000 or size == 0 else 2
-    # Below one, two significant digits are shown where rounding to cents would change the sum by more than half a
-    # percent.
-    if 0 < size < 1 and abs(round(value, 2) - value) > 0.005 * size:
+    # Below ten cents, two or three significant digits are shown where rounding to cents would change the sum by more
+    # than half a percent.
+    if 0 < size < 0.1 and abs(round(value, 2) - value) > 0.005 * size:
         decimals = 1 - floor(log10(size)) + (size >= 0.01)
     shown = f"{value:,.{decimals}f}"
     return f"{shown} {currency}" if currency else shown

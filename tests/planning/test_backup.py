@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.optimize import linprog
 
 from redenvelope.errors import UsageError
+from redenvelope.planning.planner import TreePlanner
 from redenvelope.planning.tree import Tree
 from tests.planning.backing_up import backup
 from tests.planning.backing_up import grown as tree
@@ -236,3 +238,21 @@ def test_among_equals_the_least_costs_win_in_the_order_of_budgets_then_the_best_
     np.testing.assert_array_equal(backup(level, [[0.0, 0.0]], 0.0).probabilities[0, 0], [0, 1, 0, 0])
     # At infinite prices rewards count last: the two that cost nothing of the first budget differ in the second.
     np.testing.assert_array_equal(backup(level, [[np.inf, 0.0]], 0.0).probabilities[0, 0], [0, 0, 0, 1])
+
+
+@pytest.mark.parametrize("explore", [0.0, 0.005])
+def test_hardly_any_entropy_is_none(table_world, every_state, explore):
+    """At a temperature far below what float32 tells apart, values and outcomes are those of the hard maximum, where one
+    action is clearly the best; and they are numbers everywhere."""
+    prices = np.random.default_rng(4).exponential(0.3, size=(16, 2))
+    for seed in range(4):
+        model, world = table_world(seed, states=2_000, actions=6, steps=1, budgets=2)
+        planner, eligible = (
+            TreePlanner(model, horizon=1, temperature=0.0, steps=1, explore=explore),
+            np.ones((2_000, 6)),
+        )
+        hard = planner.state_values(every_state(world), 1, prices, eligible > 0)
+        cold = replace(planner, temperature=1e-9).state_values(every_state(world), 1, prices, eligible > 0)
+        assert np.isfinite(cold).all()
+        np.testing.assert_allclose(cold[0], hard[0], rtol=1e-5, atol=1e-6)
+        assert np.isclose(cold, hard, rtol=1e-5, atol=1e-6).mean() > 0.999

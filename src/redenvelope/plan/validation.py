@@ -201,6 +201,9 @@ def require_consistent(plan: Plan) -> None:
         len(one.prices) + 1 == len(one.mean) == width and np.isfinite(one.mean).all() for one in plan.record.priced
     )
     _require(known, "plan.json: record: priced: the plans are not of the plan's budgets")
+    if (mixture := plan.record.untargeted) is not None:
+        fits = len(mixture.actions) == len(mixture.shares) > 0
+        _require(fits, "plan.json: record: untargeted: not as many shares as actions")
     if plan.record.made_with is not None:
         try:
             _require(len(plan.record.made_with.pairs) > 0, "plan.json: record: made_with: nobody")
@@ -294,7 +297,8 @@ def _require_figures(plan: Plan) -> None:
     given = [ladder.figures(place, level) for level in sorted(levels)]
     written = {"reward": certificate.reward, **{each.name: each.cost for each in certificate.budgets}}
     where = "certificate.json: budgets"
-    _require(len(written) == len(given[0]), f"{where}: not as many as the ladder has costs, or two alike")
+    alike = len(written) == 1 + len(certificate.budgets) == len(given[0])
+    _require(alike, f"{where}: not as many as the ladder has costs, or two alike")
     for outcome, (name, own) in enumerate(written.items()):
         same = any(_alike(own, figures[outcome]) for figures in given)
         _require(same, f"certificate.json: {name[:40]!r} is not what the ladder gives at the place of the plan")

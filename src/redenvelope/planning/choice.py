@@ -154,23 +154,28 @@ class Choice:
         return found if self.explore is None else explored(found, root.value > -jnp.inf, self.explore, axis=1)
 
 
+_LEAST = -1e30
+"""Below every value of an allowed action, and finite: an action that is not allowed has the value −∞."""
+
+
 def _soft_maximum(ask: Ask, actions: int, unroll: int, temperature: jax.Array) -> NodeValue:
     """Values of nodes with entropy: log-sum-exp over actions; outcomes are means under the softmax policy."""
-    # Two passes, so that no exponential overflows; one action at a time, so that no array [nodes, actions, prices] is
-    # written to memory.
-    highest = jax.lax.fori_loop(
-        1, actions, lambda action, best: jnp.maximum(best, ask(action).value), ask(0).value, unroll=unroll
-    )
+    # One pass with a running maximum: a value computed again in a second pass may be rounded differently, and at a low
+    # temperature the exponential of that difference overflows, or is 0 for every action. One action at a time, so that
+    # no array [nodes, actions, prices] is written to memory.
 
-    def add(action: jax.Array, sums: NodeValue) -> NodeValue:
-        value, outcomes = ask(action)
-        weight = jnp.exp((value - highest) * (1 / temperature))
-        added = tuple(total + weight * own for total, own in zip(sums.outcomes, outcomes, strict=True))
-        return NodeValue(sums.value + weight, added)
+    def add(action: jax.Array, sums: tuple[NodeValue, jax.Array]) -> tuple[NodeValue, jax.Array]:
+        (total, outcomes), highest = sums
+        value, own = ask(action)
+        gap = (value - highest) * (1 / temperature)
+        weight, kept = jnp.exp(jnp.minimum(gap, 0.0)), jnp.exp(jnp.minimum(-gap, 0.0))
+        added = tuple(kept * before + weight * each for before, each in zip(outcomes, own, strict=True))
+        return NodeValue(kept * total + weight, added), jnp.maximum(highest, value)
 
-    zero = jnp.zeros_like(highest)
-    start = NodeValue(zero, (zero,) * len(jax.eval_shape(ask, 0).outcomes))
-    total, outcomes = jax.lax.fori_loop(0, actions, add, start, unroll=unroll)
+    shape = jax.eval_shape(ask, 0)
+    zero = jnp.zeros(shape.value.shape, shape.value.dtype)
+    start = NodeValue(zero, (zero,) * len(shape.outcomes)), jnp.full_like(zero, _LEAST)
+    (total, outcomes), highest = jax.lax.fori_loop(0, actions, add, start, unroll=unroll)
     return NodeValue(highest + temperature * jnp.log(total), tuple(own / total for own in outcomes))
 
 

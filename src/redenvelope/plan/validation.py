@@ -202,8 +202,8 @@ def require_consistent(plan: Plan) -> None:
     )
     _require(known, "plan.json: record: priced: the plans are not of the plan's budgets")
     if (mixture := plan.record.untargeted) is not None:
-        fits = len(mixture.actions) == len(mixture.shares) > 0
-        _require(fits, "plan.json: record: untargeted: not as many shares as actions")
+        paired = len(mixture.actions) == len(mixture.shares) > 0
+        _require(paired, "plan.json: record: untargeted: not as many shares as actions")
     if plan.record.made_with is not None:
         try:
             _require(len(plan.record.made_with.pairs) > 0, "plan.json: record: made_with: nobody")

@@ -23,6 +23,8 @@ class ObjectStore:
 
     failures: int = 0
     """So many requests to come are answered with 503."""
+    refused: str = ""
+    """A status that answers every request, such as "403 Forbidden"."""
     delay: float = 0.0
     """Seconds before an answer."""
     asked: list[str] = field(default_factory=list)
@@ -70,6 +72,9 @@ class ObjectStore:
         if self.failures > 0:
             self.failures -= 1
             start("503 Slow Down", [("Content-Length", "0")])
+            return [b""]
+        if self.refused:
+            start(self.refused, [("Content-Length", "0")])
             return [b""]
         time.sleep(self.delay)
         return self._answer(environ, start)  # type: ignore[no-any-return]

@@ -24,7 +24,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
         for name, value in opened.environment.items():
             monkeypatch.setenv(name, value)
         yield opened
-        opened.failures, opened.delay = 0, 0.0
+        opened.failures, opened.delay, opened.refused = 0, 0.0, ""
 
 
 def packed(frame: pl.DataFrame) -> bytes:
@@ -109,6 +109,22 @@ def test_a_store_that_does_not_answer_ends_in_words(store: ObjectStore, tmp_path
     store.delay = 2.0
     with pytest.raises(UsageError, match="try again later"), store_failures(lake):
         scan_address("s3://bucket/lake/0.parquet", patience=0.2).collect()
+
+
+@pytest.mark.parametrize("status", ["401 Unauthorized", "403 Forbidden"])
+def test_a_refusal_is_about_credentials(status: str, store: ObjectStore, tmp_path: Path) -> None:
+    lake = a_lake(store, tmp_path)
+    store.refused = status
+    with pytest.raises(UsageError, match="the store refuses"):
+        read_log(lake)
+    with pytest.raises(UsageError, match="the store refuses"):
+        sink_address(users().lazy(), "s3://bucket/never.parquet", 1)
+
+
+def test_a_duration_and_a_port_with_403_in_them_are_no_refusal() -> None:
+    said = "object-store error: Error performing GET http://127.0.0.1:40340/bucket/0.parquet in 6.540138055s"
+    with pytest.raises(UsageError, match="try again later"), store_failures("s3://bucket/0.parquet"):
+        raise OSError(said)
 
 
 def test_decisions_for_a_store_that_fails_for_good_end_in_words(store: ObjectStore) -> None:

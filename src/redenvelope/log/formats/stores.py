@@ -6,6 +6,7 @@ the store's own tools. Failed requests are retried for half a minute; a request 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,6 +17,9 @@ from redenvelope.log.formats.sql import is_database, place_name, read_database
 
 _PATIENCE = 300.0
 """Time limit of a request in seconds; a part of a file is one request."""
+
+_REFUSED = re.compile(r"(status|error)\W+40[13]\b|forbidden|unauthorized|credential", re.IGNORECASE)
+"""How stores say that the caller may not; the number alone also occurs in durations and ports."""
 
 
 def scan_address(address: str, patience: float = _PATIENCE) -> pl.LazyFrame:
@@ -59,7 +63,7 @@ def store_failures(address: str) -> Iterator[None]:
 def _remedy(error: BaseException, said: str) -> str:
     if isinstance(error, FileNotFoundError) or "paths were empty" in said:
         return "there is no Parquet here; check the bucket and the path (a folder ends in /, a pattern has *.parquet)"
-    if isinstance(error, PermissionError) or "403" in said or "401" in said or "credential" in said.lower():
+    if isinstance(error, PermissionError) or _REFUSED.search(said):
         return (
             "the store refuses; check that the credentials are where its own tools expect them (AWS_ACCESS_KEY_ID, …)"
         )

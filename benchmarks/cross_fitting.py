@@ -19,6 +19,7 @@ from redenvelope.arrays import FloatArray, IntArray
 from redenvelope.evaluation.data import OffPolicyData, gather
 from redenvelope.evaluation.evaluate import evaluate_partitions
 from redenvelope.evaluation.influence import neighbour_sums
+from redenvelope.evaluation.jackknife import SparsePrices
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.finite.problem import FiniteProblem, backward_induction, evaluate
 from redenvelope.log.log import split_fold
@@ -30,7 +31,8 @@ from redenvelope.simulate.finite import random_problem
 STATES, ACTIONS, STEPS = 6, 4, 4
 TEMPERATURE, RUNGS = 0.05, 16
 GRID = np.array([np.inf, *np.geomspace(20, 0.02, 60), 0.0])
-CAUTIONS = (1.0, Marginalised.caution)
+ERRORS = ("plain", "with learning")
+"""Standard errors in which the learned ratios count as known, and those that include their error."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,15 +102,15 @@ class Replication:
     budget: float
     error: float
     """Of the estimated cost at the rung whose true cost is nearest to the budget, in plain standard errors."""
-    true: dict[float, tuple[float, float]]
-    """By the estimator's caution, the true reward and cost of the plan."""
+    true: dict[str, tuple[float, float]]
+    """By the kind of errors, the true reward and cost of the plan."""
     ends: tuple[float, float]
     """The reward of the cheapest plan, and of the best within the budget."""
 
-    def gain(self, caution: float) -> float:
+    def gain(self, kind: str) -> float:
         """Share of the optimum's gain at the same budget."""
         least, best = self.ends
-        return (self.true[caution][0] - least) / (best - least)
+        return (self.true[kind][0] - least) / (best - least)
 
 
 def replicate(seed: int, users: int, members: int, own: bool = False) -> Replication:
@@ -126,18 +128,19 @@ def replicate(seed: int, users: int, members: int, own: bool = False) -> Replica
     tables = [planned(model, prices) for model in models]
     shares, to_go = (np.stack([table[place] for table in tables]) for place in (0, 1))
     data = checked_data(logged, shares, to_go, checks, members)
-    found = evaluate_partitions([data], [Marginalised(seed=seed, members=members, caution=1.0)])["marginalised"]
+    estimator = Marginalised(seed=seed, members=members)
+    found = evaluate_partitions([data], [estimator], sparse=SparsePrices((range(len(prices)),), (4,)))[estimator.name]
     truth = np.mean([[evaluate(problem, table).outcomes for table in own] for own in shares], axis=0).T
     uniform, cheapest = evaluate(problem, np.full((STATES, ACTIONS), 1 / ACTIONS)), backward_induction(problem, GRID)
     budget = (uniform.cost + cheapest.outcomes[1, 0]) / 2
     near = int(np.abs(truth[1] - budget).argmin())
     added = found.influence()
     means, true = added.mean(axis=1, keepdims=True), {}
-    for caution in CAUTIONS:
-        sums, nothing = neighbour_sums(means + caution * (added - means)), [[]] * len(prices)
+    for kind, factor in zip(ERRORS, (1.0, found.learning_factor[:, None]), strict=True):
+        sums, nothing = neighbour_sums(means + factor * (added - means)), [[]] * len(prices)
         ladder = new_ladder(prices[:, None], sums, nothing, [{}] * len(prices), "marginalised")
         place = climb(ladder, [budget], 0.95).place
-        true[caution] = (float(place.mix(truth[0])), float(place.mix(truth[1])))
+        true[kind] = (float(place.mix(truth[0])), float(place.mix(truth[1])))
     best = float(np.interp(budget, cheapest.outcomes[1], cheapest.outcomes[0]))
     error = (found.value[1, near] - truth[1, near]) / found.standard_error[1, near]
     return Replication(budget, float(error), true, (float(cheapest.outcomes[0, 0]), best))
@@ -180,11 +183,11 @@ def main() -> None:
                 f"{users:,} users, {members} member(s): error of the cost near the budget {errors.mean():+.3f} ± "
                 f"{errors.std():.3f} standard errors; {seconds:.0f} processor seconds"
             )
-            for caution in CAUTIONS:
-                spent = np.array([one.true[caution][1] / one.budget for one in every])
-                gain = np.array([one.gain(caution) for one in every])
+            for kind in ERRORS:
+                spent = np.array([one.true[kind][1] / one.budget for one in every])
+                gain = np.array([one.gain(kind) for one in every])
                 print(
-                    f"  errors times {caution:g}: over the budget {(spent > 1 + 1e-9).mean():.1%}, spent "
+                    f"  errors {kind}: over the budget {(spent > 1 + 1e-9).mean():.1%}, spent "
                     f"{spent.mean():.1%}, share of the gain {gain.mean():.3f}"
                 )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
+from numpy.typing import NDArray
 
 from redenvelope.arrays import FloatArray
 from redenvelope.audit.overlap import LEAST_EFFECTIVE_USERS
@@ -84,6 +85,11 @@ class Diagnostics:
         return self.sums / self.users
 
     @property
+    def is_thin(self) -> NDArray[np.bool_]:
+        """Whether the effective sample size is small next to the number of users, at any step, [prices]."""
+        return np.asarray(self.effective_users.min(axis=0) < max(LEAST_EFFECTIVE_USERS, _THIN_SHARE * self.users))
+
+    @property
     def largest_share(self) -> FloatArray:
         """Largest share of the total weight that one user has at any step, [prices]."""
         shares = np.divide(self.largest, self.sums, out=np.ones_like(self.sums), where=self.sums > 0)
@@ -145,7 +151,7 @@ class Diagnostics:
     def _thin(self, price: int) -> Reason | None:
         sizes = self.effective_users[:, price]
         step, size = int(sizes.argmin()) + 1, float(sizes.min())
-        if size >= max(LEAST_EFFECTIVE_USERS, _THIN_SHARE * self.users):
+        if not self.is_thin[price]:
             return None
         return Reason(
             "thin_overlap",

@@ -22,10 +22,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from redenvelope.arrays import FloatArray
 from redenvelope.evaluation.data import OffPolicyData
 from redenvelope.evaluation.diagnostics import Diagnostics, Reason
 from redenvelope.evaluation.influence import Moments, Terms
+from redenvelope.evaluation.jackknife import SparsePrices
 from redenvelope.evaluation.partitions import Partitions
 
 
@@ -52,12 +55,15 @@ class Estimator(Protocol):
 
     name: str
     """The name in results."""
-    caution: float = 1.0
-    """Factor on the standard errors, for an estimator whose errors are known to be too small."""
 
     def prepare(self, users: Partitions, discount: float) -> Prepared:
         """Learn what the estimator needs from all users, by mergeable sums over partitions, in any number of passes."""
         ...
+
+    def learning_factor(self, users: Partitions, discount: float, sparse: SparsePrices) -> FloatArray:
+        """Factor from standard errors in which what was learned from the users counts as known to those that include
+        its error, [outcomes, prices]; for estimators that learn little or nothing, 1. See `jackknife.py`."""
+        return np.ones((1, 1))
 
     def shares(self, moments: Moments) -> FloatArray:
         """The share with which each part of the estimate counts, given all users' moments, [outcomes, parts,

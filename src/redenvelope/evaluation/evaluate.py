@@ -32,6 +32,7 @@ from redenvelope.evaluation.importance_sampling import (
     trajectory,
 )
 from redenvelope.evaluation.influence import GroupSums, Moments, Terms, sums_by_group
+from redenvelope.evaluation.jackknife import SparsePrices
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.evaluation.partitions import Partitions, as_partitions
 from redenvelope.log.log import Log
@@ -109,12 +110,14 @@ def evaluate_partitions(
     estimators: Sequence[Estimator | str] = ("doubly_robust",),
     discount: float = 1.0,
     engine: Engine | None = None,
+    sparse: SparsePrices | None = None,
 ) -> dict[str, Evaluation]:
     """Evaluate the policies in the data by each estimator, by name: all outcomes and prices at once.
 
     Partitions consist of complete users; the result does not depend on their number. They are a list, or a function
     that makes them again for every pass: one pass for most estimators, more for those that first learn from all users,
-    and one more for the skewness of self-normalised estimates or for users' influences.
+    and one more for the skewness of self-normalised estimates or for users' influences. The error of what estimators
+    learn is computed at `sparse` prices, by default at all of them.
     """
     if not 0 < discount <= 1:
         raise UsageError(f"discount must be above 0 and at most 1, not {discount}")
@@ -130,12 +133,12 @@ def evaluate_partitions(
     results = {}
     for item, ready in zip(chosen, prepared, strict=True):
         moments = replace(found.moments[ready], shares=item.shares(found.moments[ready]))
-        evaluation = Evaluation(
-            item, found.outcome_names, moments, found.diagnostics[ready.weigh], users, _terms(ready, discount)
-        )
+        terms, learning = _terms(ready, discount), _learning(item, users, discount, sparse)
+        diagnostics = found.diagnostics[ready.weigh]
+        evaluation = Evaluation(item, found.outcome_names, moments, diagnostics, users, terms, learning)
         if repeated:
-            moments = moments.widened(design_effect(evaluation.influence(), keys))
-        results[item.name] = replace(evaluation, moments=moments.widened(item.caution))
+            evaluation = replace(evaluation, moments=moments.widened(design_effect(evaluation.influence(), keys)))
+        results[item.name] = evaluation
     return results
 
 
@@ -173,6 +176,13 @@ def _terms(prepared: Prepared, discount: float) -> Callable[[OffPolicyData], Ter
     return lambda batch: prepared.terms(prepared.weigh(batch), discount)
 
 
+def _learning(
+    estimator: Estimator, users: Partitions, discount: float, sparse: SparsePrices | None
+) -> Callable[[int], FloatArray]:
+    """The function that gives the factor for the error of what an estimator learns, from the number of prices."""
+    return lambda prices: estimator.learning_factor(users, discount, sparse or SparsePrices.all_of(prices))
+
+
 # A standard error this small relative to its value is rounding error of a sum, not a spread.
 _ROUNDING = 1e-12
 _CONSTANT = "its interval has no width; check that the column varies in the log"
@@ -194,6 +204,8 @@ class Evaluation:
     """The data, for results that need another pass: the skewness of self-normalised estimates, and influences."""
     terms: Callable[[OffPolicyData], Terms]
     """The terms of each user of a partition."""
+    learning: Callable[[int], FloatArray]
+    """Number of prices -> `learning_factor`."""
 
     @property
     def users(self) -> int:
@@ -205,10 +217,16 @@ class Evaluation:
         """Estimates, [outcomes, prices]."""
         return self.moments.value
 
-    @property
+    @cached_property
+    def learning_factor(self) -> FloatArray:
+        """Factor from the moments' standard errors to those that include the error of what the estimator learned from
+        the users, [outcomes, prices]; takes a few passes at some prices."""
+        return np.broadcast_to(self.learning(self.value.shape[1]), self.value.shape)
+
+    @cached_property
     def standard_error(self) -> FloatArray:
         """Standard errors, [outcomes, prices]."""
-        return self.moments.standard_error
+        return self.moments.standard_error * self.learning_factor
 
     @cached_property
     def groups(self) -> GroupSums:
@@ -238,7 +256,7 @@ class Evaluation:
     def reasons(self, outcome: str, price: int = 0) -> tuple[Reason, ...]:
         """The reasons against the estimate of an outcome at one of the prices."""
         place = self.place(outcome)
-        value, error = float(self.value[place, price]), float(self.standard_error[place, price])
+        value, error = float(self.value[place, price]), float(self.moments.standard_error[place, price])
         found = list(self.estimator.reasons(self.diagnostics, price))
         if self.users < 2:
             found.append(_ONE_USER)

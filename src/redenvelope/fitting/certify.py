@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,12 +36,12 @@ from redenvelope.evaluation.evaluate import (
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.evaluation.sensitivity import hidden_odds
 from redenvelope.fitting.holdout import (
-    CandidatePolicy,
     Check,
     PastCorrection,
     concentrations,
     fold_sha256,
     logged_by_user,
+    sparse_prices,
 )
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.log import Log
@@ -53,7 +52,6 @@ from redenvelope.plan.fixed_sequence_test import Checked, Question, Stop, certif
 from redenvelope.plan.ladder import Ladder, Rung
 from redenvelope.plan.policy import DeployedPolicy
 
-_EVERY = 4  # every fourth price is estimated again; the correction is interpolated in between
 _JOINT = (0.8, 0.9, 0.95, 0.99)  # confidences at which simultaneous bounds for all prices are recorded
 
 
@@ -209,8 +207,8 @@ class _Compared:
 def _compared(check: Check, estimator: Marginalised, past: PastEffects | None) -> _Compared:
     """Compare a check's estimator with others at every fourth price of each candidate."""
     parts, known = check.evaluation.partitions, past is not None and past.is_known
-    by_candidate = [_some(check.places(name), each) for name, each in check.candidates.items()]
-    prices = np.concatenate(by_candidate)
+    sparse = sparse_prices(check.candidates)
+    prices = sparse.places
     rows = np.zeros(0, dtype=bool) if past is None else past.rows_of(check.log.keys)
     data = _with_past((part.at_prices(prices) for part in parts.parts()), past, rows)
     others = checking_estimators(estimator, int(check.log.lengths.max()), known)
@@ -221,8 +219,7 @@ def _compared(check: Check, estimator: Marginalised, past: PastEffects | None) -
     if past is not None and known:
         value, error = past.moved(_shift_of_past(own, estimator, past, np.flatnonzero(rows)))
         effects = _of_effects(own, value, error)
-        places = [check.places(name) for name in check.candidates]
-        correction = PastCorrection(*(_everywhere(table, places, by_candidate) for table in (value, error)))
+        correction = PastCorrection(sparse.everywhere(value), sparse.everywhere(error))
     verdicts = []
     for place in range(len(prices)):
         # With few effective users, even the standard error of a difference is unknown, so the difference is no
@@ -240,22 +237,6 @@ def _is_thin(evaluation: Evaluation, place: int) -> bool:
     """Whether the estimates at a price are refused for thin overlap."""
     reasons = evaluation.diagnostics.reasons(place)
     return any(reason.rule == "thin_overlap" and reason.weight is Weight.REFUSAL for reason in reasons)
-
-
-def _everywhere(table: FloatArray, places: Sequence[range], some: Sequence[NDArray[np.intp]]) -> FloatArray:
-    """Interpolate each candidate's figures from some prices, [outcomes, some prices], to all, [outcomes, prices]."""
-    edges = np.cumsum([0, *map(len, some)])
-    parts = [table[:, first:last] for first, last in pairwise(edges)]
-    rows = [
-        [np.interp(every, known, row) for row in part] for every, known, part in zip(places, some, parts, strict=True)
-    ]
-    return np.concatenate(rows, axis=1)
-
-
-def _some(places: range, candidate: CandidatePolicy) -> NDArray[np.intp]:
-    """The prices of a candidate to compare: every fourth and the last, or all if rungs mix them."""
-    every = 1 if candidate.mixtures is not None else _EVERY
-    return np.unique([*places[::every], places[-1]])
 
 
 def _with_past(
@@ -298,7 +279,7 @@ def _of_effects(own: Evaluation, value: FloatArray, error: FloatArray) -> list[l
     """
     found: list[list[Agreement]] = []
     for place in range(own.value.shape[1]):
-        large = np.flatnonzero(np.abs(value[:, place]) > own.standard_error[:, place])
+        large = np.flatnonzero(np.abs(value[:, place]) > own.moments.standard_error[:, place])
         found.append(
             [
                 Agreement(

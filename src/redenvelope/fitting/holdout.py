@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from redenvelope.evaluation.estimators import Estimator
 from redenvelope.evaluation.evaluate import Evaluation, agreement, evaluate_partitions
 from redenvelope.evaluation.influence import NeighbourSums, neighbour_sums
 from redenvelope.evaluation.item_groups import FEWEST_ITEMS, GroupedRows, behaviour_of, with_group_ratios
+from redenvelope.evaluation.jackknife import SparsePrices
 from redenvelope.fitting.encoded import EncodedLog
 from redenvelope.fitting.stage_cache import Arrays, Codec, flat_codec
 from redenvelope.log.log import Log
@@ -147,6 +149,17 @@ class Check:
         corrected = self.evaluation.value + (0.0 if self.correction is None else self.correction.value)
         return np.asarray(are_impossible(corrected, self.log)[0, 1:].any(axis=0))
 
+    @cached_property
+    def leans_on_model(self) -> NDArray[np.bool_]:
+        """Prices at which overlap is thin and a cost differs from what the model alone predicts, [all prices]."""
+        thin = self.evaluation.diagnostics.is_thin
+        if not thin.any():
+            return thin
+        users = self.evaluation.partitions
+        predicted = evaluate_partitions(users.parts, ["direct"], engine=users.engine)["direct"].value
+        value = self.evaluation.value
+        return np.asarray(thin & (np.abs(predicted - value) > _LARGEST_CORRECTION * np.abs(value))[1:].any(axis=0))
+
     def ladder(self, name: str, joint: Sequence[float] = (), seed: int = 0) -> Ladder:
         """The ladder of a candidate, with simultaneous bounds for all prices at the confidences `joint`."""
         candidate, places = self.candidates[name], self.places(name)
@@ -173,7 +186,11 @@ class Check:
     def reasons(self, name: str) -> list[list[Reason]]:
         """Objections to the estimates of a candidate at each of its prices."""
         return [
-            _reasons(self.evaluation, self.candidates[name].policy, place) + [IMPOSSIBLE] * bool(self.impossible[place])
+            [
+                *_reasons(self.evaluation, self.candidates[name].policy, place),
+                *[IMPOSSIBLE] * bool(self.impossible[place]),
+                *[_LEANS_ON_MODEL] * bool(self.leans_on_model[place]),
+            ]
             for place in self.places(name)
         ]
 
@@ -199,8 +216,8 @@ class Check:
 
     def evaluated_by(self, estimator: Estimator) -> Check:
         """The same policies and users evaluated by another estimator, without planning again."""
-        users = self.evaluation.partitions
-        found = evaluate_partitions(users.parts, [estimator], engine=users.engine)[estimator.name]
+        users, sparse = self.evaluation.partitions, sparse_prices(self.candidates)
+        found = evaluate_partitions(users.parts, [estimator], engine=users.engine, sparse=sparse)[estimator.name]
         return Check(self.log, self.candidates, found, self.shown, self.costs, over_groups=self.over_groups)
 
     def added(self, name: str, place: Place) -> FloatArray:
@@ -211,38 +228,48 @@ class Check:
         places = self.places(name)
         return self.candidates[name].at(place, self.influence[:, :, places.start : places.stop])
 
+    def learning_factor(self, name: str, place: Place) -> FloatArray:
+        """The factor for the error of what the estimator learned, at a place of a candidate's ladder, [outcomes]."""
+        return self.evaluation.learning_factor @ self.shares(name, place)
+
     def shares(self, name: str, place: Place) -> FloatArray:
         """Share of users who follow each of all prices, for a candidate at a place of its ladder, [all prices]."""
-        own, shares = self.places(name), np.zeros(sum(len(each.prices) for each in self.candidates.values()))
+        own, shares = self.places(name), np.zeros(self.evaluation.value.shape[1])
         shares[own.start : own.stop] = self.candidates[name].at(place, np.eye(len(own)))
         return shares
 
     def places(self, name: str) -> range:
         """Indices of a candidate's prices in the evaluation."""
-        first = 0
-        for other, candidate in self.candidates.items():
-            last = first + len(candidate.prices)
-            if other == name:
-                return range(first, last)
-            first = last
-        raise KeyError(name)
+        return sparse_prices(self.candidates).ladders[list(self.candidates).index(name)]
 
 
-def influence_of(evaluation: Evaluation, log: Log, correction: PastCorrection | None = None) -> FloatArray:
+_EVERY = 4
+
+
+def sparse_prices(candidates: Mapping[str, CandidatePolicy]) -> SparsePrices:
+    """Every fourth price of each candidate, or all if rungs mix them."""
+    edges = np.cumsum([0, *(len(each.prices) for each in candidates.values())])
+    every = tuple(1 if each.mixtures is not None else _EVERY for each in candidates.values())
+    return SparsePrices(tuple(range(*pair) for pair in pairwise(edges.tolist())), every)
+
+
+def influence_of(
+    evaluation: Evaluation, log: Log, correction: PastCorrection | None = None, factor: FloatArray | None = None
+) -> FloatArray:
     """Influence of each user on the estimates, [outcomes, users, prices]; people with several episodes count once, and
     so do clusters: [outcomes, people or clusters, prices]. With a correction, means are corrected for the past, and
-    deviations are scaled until the standard error includes the correction's, or by the estimator's `caution` if that is
-    larger."""
+    deviations are scaled until the standard error includes the correction's, and that of what the estimator learned
+    (`factor`, [outcomes, prices], by default its own)."""
     added = by_person(evaluation.influence(), log.keys)
     means = added.mean(axis=1, keepdims=True)
     added -= means
-    spread: FloatArray | float = evaluation.estimator.caution
+    spread = evaluation.learning_factor if factor is None else factor
     if correction is not None:
         error = np.sqrt((added**2).mean(axis=1) / max(added.shape[1] - 1, 1))
         share = np.divide(correction.standard_error, error, out=np.zeros_like(error), where=error > 0)
-        spread = np.maximum(spread, np.sqrt(1 + share**2))[:, None]
+        spread = np.sqrt(spread**2 + share**2)
         means += correction.value[:, None]
-    added *= spread
+    added *= spread[:, None]
     added += means
     return added
 
@@ -252,6 +279,16 @@ IMPOSSIBLE = Reason(
     Weight.REFUSAL,
     "the estimate is less, or more, than any policy can have by what was logged, so it is noise and no figure to show: "
     "too few logged users got what this policy gives; bring more users, or plan closer to what was logged",
+)
+_LARGEST_CORRECTION = 0.1
+"""Share of the cost by which an estimate with thin overlap may differ from the model's prediction: the regressions that
+give the weights are approximations, and the larger the error they have to correct, the larger the one that remains."""
+_LEANS_ON_MODEL = Reason(
+    "model_and_log_differ",
+    Weight.REFUSAL,
+    f"overlap is thin, and the cost by the model differs from the estimate by more than {_LARGEST_CORRECTION:.0%}: too "
+    "few users got what this policy gives to tell which is right; bring more users, plan closer to what was logged, or "
+    "leave out columns that matter little (--ignore)",
 )
 _ROUNDING = 0.01
 """As a share of the logged mean per user: an estimate this little beyond the possible range is moved to its end."""
@@ -308,26 +345,28 @@ def check_policies(
     `concentrations` of all users of the log, if these are only some of them.
     """
     planned = planned or planned_fold(candidates, encoded, shown_users, seed)
-    items = evaluated(planned.data, estimator)
+    items = evaluated(planned.data, estimator, sparse_prices(candidates))
     first = next(iter(candidates.values()))
-    groups = over_groups(planned.data, items, len(first.prices))
+    groups = over_groups(planned.data, items, sparse_prices(candidates), len(first.prices))
     shown = encoded.select(_shown(encoded, shown_users, seed))
     costs = concentrations(encoded.log) if costs is None else costs
     shown_rows = Shown(shown, planned.shown, first)
     return Check(encoded.log, dict(candidates), groups or items, shown_rows, costs, over_groups=groups is not None)
 
 
-def evaluated(data: Sequence[OffPolicyData], estimator: Estimator) -> Evaluation:
+def evaluated(data: Sequence[OffPolicyData], estimator: Estimator, sparse: SparsePrices) -> Evaluation:
     """Evaluate off-policy data by one estimator."""
-    return evaluate_partitions(data, [estimator], engine=LocalEngine())[estimator.name]
+    return evaluate_partitions(data, [estimator], engine=LocalEngine(), sparse=sparse)[estimator.name]
 
 
-def over_groups(data: Sequence[OffPolicyData], items: Evaluation, compared: int) -> Evaluation | None:
+def over_groups(
+    data: Sequence[OffPolicyData], items: Evaluation, sparse: SparsePrices, compared: int
+) -> Evaluation | None:
     """The evaluation with weights over groups of items; None if there are few items, or if the evaluation over single
     `items` contradicts it at one of the first `compared` prices."""
     if any(part.group_ratio is None for part in data):
         return None
-    groups = evaluated([part.over_groups() for part in data], items.estimator)
+    groups = evaluated([part.over_groups() for part in data], items.estimator, sparse)
     pairs = list(zip(*agreement(groups, items), strict=True))[:compared]
     # With few effective users, even the standard error of a difference is unknown, so the difference is no evidence.
     firm = [pair for price, pair in enumerate(pairs) if not items.diagnostics.is_refused(price)]

@@ -82,7 +82,8 @@ def compare_policies(
     plan = check.added("plan", place)
     # The mixture is not corrected for the past, so the plan compared with it must not be either.
     uncorrected = plan if check.correction is None else replace(check, correction=None).added("plan", place)
-    untargeted, mixture = fixed.beside(uncorrected, check, encoded, certificate)
+    factor = check.learning_factor("plan", place)
+    untargeted, mixture = fixed.beside(uncorrected, check, encoded, certificate, factor)
     priced, sums = priced_plans(check, paths)
     frontier = None
     if sums is not None:
@@ -216,10 +217,11 @@ class FixedActions:
         return self.policy.catalogue.labels
 
     def beside(
-        self, plan: FloatArray, check: Check, encoded: EncodedLog, certificate: Certificate
+        self, plan: FloatArray, check: Check, encoded: EncodedLog, certificate: Certificate, factor: FloatArray
     ) -> tuple[Untargeted, FloatArray]:
         """The best mixture at a plan's cost, and each check user's influence on it, [outcomes, users]; `plan` is the
-        plan's.
+        plan's, scaled by a `factor` [outcomes] for what the estimator learned. The same factor scales the mixture's,
+        so that what both have in common cancels.
 
         Shares are chosen on other users, so the mixture's cost differs a little from the plan's. That difference is
         valued at the price at which the mixture trades cost for reward, and subtracted from the difference in reward.
@@ -228,7 +230,8 @@ class FixedActions:
         mixtures = [_mixed_actions(own, costs) for own in self.outcomes]
         by_member = np.array([mixed.shares for mixed in mixtures])
         used = np.flatnonzero(by_member.any(axis=0))
-        found = influence_of(self.evaluated(encoded, used, check.evaluation.estimator), check.log)
+        evaluation = self.evaluated(encoded, used, check.evaluation.estimator)
+        found = influence_of(evaluation, check.log, factor=factor[:, None])
         member = member_of(person_keys(check.log.keys), len(mixtures))
         mixture = np.zeros_like(plan)
         for number, shares in enumerate(by_member):

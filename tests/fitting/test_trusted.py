@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from redenvelope.evaluation.diagnostics import Reason, Weight
-from redenvelope.evaluation.evaluate import EstimatorChoice, checking_estimators
+from redenvelope.evaluation.evaluate import EstimatorChoice, checking_estimators, evaluate_partitions
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.evaluation.partitions import as_partitions
 from redenvelope.fitting.certify import Trusted, relied_on, trusted_check
@@ -145,3 +145,24 @@ def test_an_estimate_of_few_effective_users_contradicts_nothing(
 
     assert "doubly_robust" in compared_with(check)
     assert "doubly_robust" not in compared_with(thin)
+
+
+def test_where_overlap_is_thin_the_model_must_agree(check: Check, plan: Plan, log: Log) -> None:
+    """With enough effective users, a wrong model is corrected; with few, nobody knows what the correction is worth."""
+
+    def refused(users: int, error: float) -> bool:
+        some = encode(log.select(np.arange(len(log.users)) < users), plan.policy.encoder, 2)
+        own = check_policies(dict(check.candidates), some, Marginalised(seed=0), 0, seed=0)
+        wrong = []
+        for part in own.evaluation.partitions.parts():
+            assert part.values is not None and part.action_values is not None
+            scaled = {"values": part.values * error, "action_values": part.action_values * error}
+            wrong.append(replace(part, **scaled))
+        found = evaluate_partitions(wrong, [own.evaluation.estimator])["marginalised"]
+        # At the price of the last rung, where the plan is furthest from what was logged.
+        reasons = replace(own, evaluation=found).reasons("plan")[-1]
+        return "model_and_log_differ" in {reason.rule for reason in reasons}
+
+    assert refused(150, 1.5) and refused(150, 0.6)
+    assert not refused(150, 1.0)
+    assert not refused(len(log.users), 1.5)

@@ -25,7 +25,10 @@ from redenvelope.ledger.verification import Verification as Verification
 from redenvelope.ledger.verification import verify as verify
 
 PLAN_NOTES = "SELECT content FROM events WHERE decision = 0 AND kind = 'plan' ORDER BY event"
-_PROBE = "INSERT INTO counters VALUES ('probe', 1) ON CONFLICT (name) DO UPDATE SET value = counters.value + 1"
+_PROBE = (
+    "INSERT INTO counters VALUES ('probe', 1) ON CONFLICT (name) "
+    "DO UPDATE SET value = CASE counters.value WHEN 1 THEN 2 ELSE 1 END"
+)
 """Writes a row that nothing else reads; its value changes every time, so that there is something to write."""
 _MOST_COMMANDS = 512
 """The most commands in one transaction; with more, every caller would wait for the last one."""
@@ -39,11 +42,24 @@ class Ledger:
 
     def __init__(self, database: Database) -> None:
         self.database, self.seed = database, database.seed
+        self._last_event, self._remembered = 0, ""
 
     def apply(self, commands: Sequence[Command]) -> list[Result]:
         """Execute commands in one durable transaction, each with its own result."""
         with self.database.transaction() as session:
-            return execute(self._begin(session, self.database.lock), commands)
+            transaction = self._begin(session, self.database.lock)
+            if transaction.last["event"] < self._last_event:
+                raise LedgerError("an older copy of the ledger is in its place; stop the service and put it back")
+            results = execute(transaction, commands)
+        self._last_event = transaction.last["event"]
+        return results
+
+    def remember(self) -> None:
+        """Note next to the ledger, or on this machine, how far it has come: an older copy will not be opened."""
+        found = self.identity()
+        if found["head"] != self._remembered:
+            self.database.remember(found["event"], found["head"])
+            self._remembered = found["head"]
 
     def probe(self) -> None:
         """Try a durable write."""

@@ -272,7 +272,7 @@ class Database(ABC):
         """Turn errors of the database into LedgerErrors."""
         try:
             yield
-        except self.failures as error:
+        except (self.failures, UnicodeDecodeError) as error:  # SQLite may quote damaged text in its message
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise LedgerError(f"{self._name}: the ledger is not available ({reason})") from error
         except (UnicodeEncodeError, OverflowError) as error:

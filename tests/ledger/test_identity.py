@@ -159,7 +159,8 @@ def test_an_older_copy_in_its_place_is_noticed(
     ledger.apply([hold("b"), hold("c")])
     ledger.remember()
     last = int(ledger.identity()["event"])
-    edit(ledger, [f"DELETE FROM events WHERE event = {last}", f"UPDATE counters SET value = {last - 1} WHERE name = 'event'"])
+    edit(ledger, [f"DELETE FROM events WHERE event = {last}"])
+    edit(ledger, [f"UPDATE counters SET value = {last - 1} WHERE name = 'event'"])
     with pytest.raises(LedgerError, match="older copy"):
         ledger.apply([hold("d")])
     for create in (True, False):
@@ -265,6 +266,18 @@ def test_what_is_another_campaign_is_refused_and_changes_nothing(
     assert said in found.message  # type: ignore[attr-defined]
     assert ledger.identity() == before
     assert begin(ledger, fund(100, user_cap=10), currency=None) == Done()
+
+
+@pytest.mark.parametrize("missing", ["ledger", "epoch"])
+def test_a_ledger_without_an_identity_is_refused_in_words(opened: Callable[[], Ledger], missing: str) -> None:
+    ledger = opened()
+    one_decision(ledger)
+    edit(ledger, [f"DELETE FROM identity WHERE name = '{missing}'"])
+    with pytest.raises(LedgerError, match="no seed or identity"):
+        opened()
+    with pytest.raises(LedgerError, match=r"replaced|restored"):
+        ledger.apply([hold("b")])
+    assert not verify(ledger).is_sound
 
 
 def test_an_identity_without_budgets_is_kept_too(ledger: Ledger) -> None:

@@ -150,11 +150,9 @@ class Database(ABC):
 
     def release(self) -> None:
         """Close the connection that this thread reads with."""
-        connection = self._local.__dict__.pop("connection", None)
-        if connection is not None:
-            with suppress(self.failures, ValueError):
-                connection.close()
-                self._opened.remove(connection)
+        if (connection := self._local.__dict__.pop("connection", None)) is not None:
+            connection.close()
+            self._opened = [one for one in self._opened if one is not connection]
 
     @abstractmethod
     def damage(self) -> tuple[list[str], list[str]]:
@@ -219,19 +217,19 @@ class Database(ABC):
             query = "SELECT 1 FROM events WHERE event = ? AND chain = ?"
             if not Session(self._writer, self.placeholder).rows(query, [int(known[2]), known[3]]):
                 raise LedgerError(
-                    f"{self._name}: is an older copy of the ledger, without event {known[2]}, so that money would be "
-                    "given twice; put the right one back, or make the copy valid: redenvelope ledger backup, then "
-                    "restore --replace"
+                    f"{self._name}: is an older copy of the ledger, without event {known[2]}; put the right one back, "
+                    "or give up what is missing: redenvelope ledger backup, and restore --replace of that"
                 )
 
     def remember(self, event: str, head: str) -> None:
         """Write the marker file: this ledger, and an event of its chain."""
-        if self._marker is not None:
-            with suppress(OSError):  # without it, only a missing ledger or an older copy would go unnoticed
-                self._marker.parent.mkdir(parents=True, exist_ok=True)
-                made = self._marker.with_name(f"{self._marker.name}.{os.getpid()}")
-                made.write_text(f"{self.ledger} {self.epoch} {event} {head}\n", encoding="utf-8")
-                made.replace(self._marker)
+        if self._marker is None:
+            return
+        with suppress(OSError):  # without it, only a missing ledger or an older copy would go unnoticed
+            self._marker.parent.mkdir(parents=True, exist_ok=True)
+            made = self._marker.with_name(f"{self._marker.name}.{os.getpid()}")
+            made.write_text(f"{self.ledger} {self.epoch} {event} {head}\n", encoding="utf-8")
+            made.replace(self._marker)
 
     def create_again(self, session: Session) -> None:
         """Create empty tables in place of existing ones, of whatever format."""
@@ -257,8 +255,10 @@ class Database(ABC):
             remedy = "make a copy of it and run redenvelope ledger migrate" if older else "use the version that made it"
             raise LedgerError(f"{self._name}: the ledger has {found}, and this version reads {FORMAT}; {remedy}")
         if self.format == FORMAT:
-            identity = dict(session.rows("SELECT name, value FROM identity"))
-            self.seed, self.ledger, self.epoch = counters["seed"], identity["ledger"], identity["epoch"]
+            known = counters | dict(session.rows("SELECT name, value FROM identity"))
+            if not known.keys() >= {"seed", "ledger", "epoch"}:
+                raise LedgerError(f"{self._name}: the ledger is damaged: it has no seed or identity; restore a back-up")
+            self.seed, self.ledger, self.epoch = known["seed"], known["ledger"], known["epoch"]
 
     def _reader(self) -> Any:
         """This thread's connection for reading."""
@@ -485,8 +485,8 @@ class PostgresDatabase(Database):
         )
         self._opened = [one for one in self._opened if not one.closed]
         self._opened.append(connection)
-        # Whatever the defaults of the server, the database or the role: an acknowledged commit survives a crash, writers
-        # take turns, and texts and floating-point numbers come back as they were.
+        # Whatever the defaults of server, database and role: an acknowledged commit survives a crash, writers take
+        # turns, and texts and floating-point numbers come back as they were.
         connection.execute(
             "SET synchronous_commit = on; SET default_transaction_isolation = 'read committed'; "
             "SET client_encoding = 'UTF8'; SET extra_float_digits = 1; SET client_min_messages = warning"
@@ -551,15 +551,14 @@ def _lost_after(content: bytes) -> tuple[int, int] | None:
     for number, start in enumerate(range(_HEADER, len(content) - page - _FRAME + 1, page + _FRAME), start=1):
         head = content[start : start + _FRAME]
         of_page, commit, *own_salts, first, second = struct.unpack(">6I", head)
-        if own_salts != salts:
-            if not broken:  # the rest of an older log, unless newer frames follow
-                broken = number
+        if all(own != known for own, known in zip(own_salts, salts, strict=True)):
+            broken = broken or number  # the rest of an older log, unless newer frames follow
             continue
         if broken:
             lost, last = lost + 1, lost + 1 if commit else last
             continue
         found = _checksum(content[start + _FRAME : start + _FRAME + page], order, _checksum(head[:8], order, sums))
-        if found != (first, second) or not of_page:
+        if own_salts != salts or found != (first, second) or not of_page:
             broken, lost, last = number, 1, int(bool(commit))
             continue
         sums = found

@@ -20,7 +20,6 @@ from redenvelope.ledger.database import Database, Session, open_database
 from redenvelope.ledger.holds import Result, execute
 from redenvelope.ledger.records import Balance, Change, Command, Decided, PastStep, Status, Tally
 from redenvelope.ledger.transaction import Transaction, decision_states, decisions_where
-from redenvelope.ledger.verification import Difference as Difference
 from redenvelope.ledger.verification import Verification as Verification
 from redenvelope.ledger.verification import verify as verify
 
@@ -163,10 +162,6 @@ class Ledger:
             "WHERE status = 'open' AND reward IS NOT NULL AND open > 0 GROUP BY budget"
         )
         return {budget: (int(count), int(held)) for budget, count, held in self._rows(query)}
-
-    def plan_notes(self) -> list[str]:
-        """Descriptions (JSON) of the plans that have decided, oldest first."""
-        return [row[0] for row in self._rows(PLAN_NOTES)]
 
     def price_notes(self, most: int = 1_000) -> list[tuple[int, str]]:
         """The last changes of the prices (time and content), oldest first."""

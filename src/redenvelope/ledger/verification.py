@@ -100,6 +100,7 @@ def verify(ledger: Ledger, head: str = "") -> Verification:
             replay.run()
         except (ledger.database.failures, *_UNREADABLE) as error:
             damage.append(f"rows cannot be read ({error})")
+    ledger.database.release()  # the thread may be one of its own
     budgets = [
         {"budget": name, "total": one.total, "held": one.held, "spent": one.spent}
         for name, one in sorted(replay.budgets.items())
@@ -467,7 +468,8 @@ def sqlite_damage(session: Session) -> Iterator[str]:
             yield from str(said).splitlines()[:_MOST_FAULTS]
     for table, row, parent, _ in session.rows("PRAGMA foreign_key_check"):
         yield f"row {row} of {table} refers to a row of {parent} that is not there"
-    found = session.rows("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite^_stat_' ESCAPE '^'")
+    query = "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite^_stat_' ESCAPE '^'"
+    found = session.rows(query)
     yield from _differing({_name(one): one for one in SQLITE.statements()}, dict(found))
 
 

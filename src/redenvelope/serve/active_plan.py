@@ -103,8 +103,10 @@ def load_active_plan(
 # Features of requests, checked against those that the plan was fitted with.
 
 _RESERVED = frozenset(
-    ("user", "step", "action", "propensity", "reward", "cost", "price", "plan", "eligible", "expired", "episode")
-    + ("holdout", "past as decided", "all labels")
+    (
+        *("user", "step", "action", "propensity", "reward", "cost", "price", "plan", "eligible", "expired", "episode"),
+        *("holdout", "past as decided", "all labels"),
+    )
 )
 _PRICE_OF = "price of "
 _NUMBER: set[type] = {float, int, bool}
@@ -154,9 +156,9 @@ class ExpectedFeatures:
             **dict.fromkeys(self._others, _ANY),
         }
         summed = {one.measure for one in charges.budgets}
-        own = [("feature", name, _RESERVED | summed) for name in self.names]
-        own += [("budget of", name, _RESERVED - {"cost", "reward"}) for name in sorted(summed)]
-        for kind, name, taken in own:
+        written = [("feature", name, _RESERVED | summed) for name in self.names]
+        written += [("budget of", name, _RESERVED - {"cost", "reward"}) for name in sorted(summed)]
+        for kind, name, taken in written:
             if name in taken or name.startswith(_PRICE_OF):
                 raise UsageError(
                     f"the plan has a {kind} {name!r}, which is a column of the log that the ledger keeps; rename the "

@@ -171,10 +171,7 @@ class Server(uvicorn.Server):
 
 def _connection(service: Service) -> Any:
     """The factory that uvicorn calls for each new connection."""
-    waiting: dict[LimitedConnection, None] = {}
-    return partial(
-        LimitedConnection, limits=service.settings.limits, refused=service.metrics.refused, waiting=waiting
-    )
+    return partial(LimitedConnection, limits=service.settings.limits, refused=service.metrics.refused, waiting={})
 
 
 def _has_uvloop() -> bool:
@@ -231,17 +228,11 @@ def most_connections(limits: Limits) -> int:
 class LimitedConnection(HttpToolsProtocol):
     """A connection of uvicorn with limits; `check` is called regularly and enforces those on time."""
 
-    def __init__(
-        self,
-        *given: Any,
-        limits: Limits,
-        refused: Callable[[str], None],
-        waiting: dict[LimitedConnection, None],
-        **named: Any,
-    ) -> None:
-        """`waiting` has all connections without a complete request, the one that waits longest first."""
+    def __init__(self, *given: Any, limits: Limits, refused: Callable[[str], None], waiting: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self._limits, self._refused, self._waiting = limits, refused, waiting
+        self._limits, self._refused = limits, refused
+        self._waiting: dict[LimitedConnection, None] = waiting
+        """All connections without a complete request, the one that waits longest first."""
         self._most_connections = most_connections(limits)
         self._refusal = _MALFORMED
         self._head_bytes: int | None = 0
@@ -261,8 +252,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._reading_since = self.loop.time()
         if len(self.connections) > self._most_connections:
             if not self._waiting:
-                self._refuse(_FULL)
-                return
+                return self._refuse(_FULL)
             oldest = next(iter(self._waiting))
             del self._waiting[oldest]
             oldest.abort("overloaded")
@@ -400,14 +390,8 @@ async def require_limits_hold() -> None:
     problem, lost = "a request is not told that its connection was lost", True
     try:
         for sent in (head + b"x" * 300, head + b"x: y\r\n" * 5, (head + b"\r\n") * 5, chunked + b"1;" + b"x" * 1_000):
-            made = LimitedConnection(
-                config=config,
-                server_state=ServerState(),
-                app_state={},
-                limits=limits,
-                refused=heard.append,
-                waiting={},
-            )
+            own: dict[str, Any] = {"limits": limits, "refused": heard.append, "waiting": {}}
+            made = LimitedConnection(config=config, server_state=ServerState(), app_state={}, **own)
             made.logger = silent
             made.connection_made(_Nowhere())
             made.data_received(sent)

@@ -26,7 +26,7 @@ import msgspec
 from redenvelope.engine.memory import give_back
 from redenvelope.errors import LedgerError, ModelError, PlanError, RedenvelopeError, UsageError
 from redenvelope.ledger.holds import Result
-from redenvelope.ledger.ledger import Clock, Ledger, Verification, Writer, steady_clock, verify
+from redenvelope.ledger.ledger import Clock, Ledger, Writer, steady_clock, verify
 from redenvelope.ledger.records import (
     COUNTED,
     Balance,
@@ -448,15 +448,9 @@ class Service:
         while True:
             await asyncio.sleep(self.settings.verify_seconds)
             try:
-                self.alerts.verified(await asyncio.wrap_future(in_thread(self._verified, "verify")))
+                self.alerts.verified(await asyncio.wrap_future(in_thread(partial(verify, self.ledger), "verify")))
             except Exception as error:
                 _LOG.warning("the ledger could not be verified: %s", error)
-
-    def _verified(self) -> Verification:
-        try:
-            return verify(self.ledger)
-        finally:
-            self.ledger.database.release()
 
     async def read(self, work: Callable[[], Found]) -> Found:
         """Read from the ledger in a separate thread, so that decisions do not wait."""

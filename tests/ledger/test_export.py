@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from redenvelope import Budget, Campaign, ColumnMap, Ledger, LedgerError, audit_log, open_ledger, read_log
 from redenvelope.cli import app
 from redenvelope.ledger import export
-from redenvelope.ledger.export import PLAN_NOTES, export_log, log_frame
+from redenvelope.ledger.export import export_log, log_frame
 from redenvelope.ledger.records import Charge, Choice, Expire, Forget, Fund, Hold, PlanNote
 from redenvelope.serialization import to_plain
-from tests.ledger.asking import NOW, TTL, fund, hold, rows, settle
+from tests.ledger.asking import NOW, TTL, fund, hold, settle
 
 USERS = 700
 
@@ -117,7 +117,7 @@ def test_the_columns_are_those_of_the_plans(ledger: Ledger) -> None:
         "nor this": pl.String,
     }
     assert frame["age"].to_list() == [30, 1, None]
-    assert len(rows(ledger, PLAN_NOTES)) == 1
+    assert len(ledger.plan_notes()) == 1
 
 
 def test_budgets_of_any_name_are_written_and_rewards_stay_rewards(ledger: Ledger, tmp_path: Path) -> None:

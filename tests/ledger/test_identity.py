@@ -157,7 +157,7 @@ def test_an_older_copy_in_its_place_is_noticed(
     one_decision(ledger)
     back_up(url, tmp_path / "backup.db")
     ledger.apply([hold("b"), hold("c")])
-    ledger.remember()
+    ledger.database.remember()
     last = int(ledger.identity()["event"])
     edit(ledger, [f"DELETE FROM events WHERE event = {last}"])
     edit(ledger, [f"UPDATE counters SET value = {last - 1} WHERE name = 'event'"])
@@ -169,7 +169,7 @@ def test_an_older_copy_in_its_place_is_noticed(
     restore(tmp_path / "backup.db", url, replace=True)
     again = opened()
     again.apply([hold("e")])
-    again.remember()
+    again.database.remember()
     opened().apply([hold("f")])
 
 
@@ -181,7 +181,7 @@ def test_a_copied_file_is_no_ledger_to_go_on_with(tmp_path: Path) -> None:
     shutil.copy(path, copy)
     ledger = open_ledger(url)
     ledger.apply([hold("b")])
-    ledger.remember()
+    ledger.database.remember()
     ledger.close()
     shutil.copy(copy, path)
     with pytest.raises(LedgerError, match="older copy"):

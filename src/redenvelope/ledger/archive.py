@@ -94,7 +94,7 @@ def restore(file: Path, url: str, replace: bool = False, by: str = "") -> dict[s
                 begun = Transaction.begin(target, new, target.lock)
                 execute(begun, [NewEpoch(begun.now, by)])
     with closing(Ledger(open_database(url, "restore"))) as restored:
-        restored.remember()
+        restored.database.remember()
         return restored.identity()
 
 

@@ -125,6 +125,7 @@ class Database(ABC):
     """Whether it is a copy to restore from, and not to decide with."""
     _marker: Path | None = None
     """A file that remembers which ledger is stored here, and an event of it."""
+    _remembered: Any = None
 
     def __init__(self, name: str, dialect: Dialect, failures: type[Exception], formats: Sequence[int]) -> None:
         self.dialect, self._name, self.failures, self._formats = dialect, name, failures, formats
@@ -185,7 +186,7 @@ class Database(ABC):
                 if access in ("first", "write") and self.format == FORMAT and not self.is_new:
                     self._recognise()
                 if self.is_new or (access == "first" and self._marker is not None and not self._marker.exists()):
-                    self.remember("0", "")
+                    self.remember()
             except BaseException:
                 self.close()
                 raise
@@ -221,15 +222,19 @@ class Database(ABC):
                     "or give up what is missing: redenvelope ledger backup, and restore --replace of that"
                 )
 
-    def remember(self, event: str, head: str) -> None:
-        """Write the marker file: this ledger, and an event of its chain."""
-        if self._marker is None:
+    def remember(self) -> None:
+        """Write the marker file: this ledger, its epoch, and its last event with the hash."""
+        with self.reading() as session:
+            query = "SELECT value, event, chain FROM events, identity WHERE name = 'epoch' ORDER BY event DESC LIMIT 1"
+            last = session.rows(query)
+        if self._marker is None or last == self._remembered:
             return
         with suppress(OSError):  # without it, only a missing ledger or an older copy would go unnoticed
             self._marker.parent.mkdir(parents=True, exist_ok=True)
             made = self._marker.with_name(f"{self._marker.name}.{os.getpid()}")
-            made.write_text(f"{self.ledger} {self.epoch} {event} {head}\n", encoding="utf-8")
+            made.write_text(" ".join(map(str, (self.ledger, *(last[0] if last else ())))), encoding="utf-8")
             made.replace(self._marker)
+            self._remembered = last
 
     def create_again(self, session: Session) -> None:
         """Create empty tables in place of existing ones, of whatever format."""

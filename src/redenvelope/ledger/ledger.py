@@ -41,7 +41,7 @@ class Ledger:
 
     def __init__(self, database: Database) -> None:
         self.database, self.seed = database, database.seed
-        self._last_event, self._remembered = 0, ""
+        self._last_event = 0
 
     def apply(self, commands: Sequence[Command]) -> list[Result]:
         """Execute commands in one durable transaction, each with its own result."""
@@ -52,13 +52,6 @@ class Ledger:
             results = execute(transaction, commands)
         self._last_event = transaction.last["event"]
         return results
-
-    def remember(self) -> None:
-        """Note next to the ledger, or on this machine, how far it has come: an older copy will not be opened."""
-        found = self.identity()
-        if found["head"] != self._remembered:
-            self.database.remember(found["event"], found["head"])
-            self._remembered = found["head"]
 
     def probe(self) -> None:
         """Try a durable write."""
@@ -162,6 +155,10 @@ class Ledger:
             "WHERE status = 'open' AND reward IS NOT NULL AND open > 0 GROUP BY budget"
         )
         return {budget: (int(count), int(held)) for budget, count, held in self._rows(query)}
+
+    def plan_notes(self) -> list[str]:
+        """Descriptions (JSON) of the plans that have decided, oldest first."""
+        return [row[0] for row in self._rows(PLAN_NOTES)]
 
     def price_notes(self, most: int = 1_000) -> list[tuple[int, str]]:
         """The last changes of the prices (time and content), oldest first."""

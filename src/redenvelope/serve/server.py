@@ -246,16 +246,13 @@ class LimitedConnection(HttpToolsProtocol):
         self._unsent_since: float | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """See asyncio; above the limit, the connection that has waited longest for a request is closed, so that idle
-        ones keep nobody out. If none waits, the new one is refused."""
+        """See asyncio; above the limit, the connection that waits longest for a request is closed, or else this one."""
         super().connection_made(transport)
         self._reading_since = self.loop.time()
         if len(self.connections) > self._most_connections:
-            if not self._waiting:
-                return self._refuse(_FULL)
-            oldest = next(iter(self._waiting))
-            del self._waiting[oldest]
-            oldest.abort("overloaded")
+            oldest = next(iter(self._waiting), self)
+            self._waiting.pop(oldest, None)
+            oldest._refuse(_FULL)
         self._waiting[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -189,7 +189,7 @@ class Service:
         self._planner.shutdown()
         self._reader.shutdown()
         with suppress(LedgerError):
-            self.ledger.remember()
+            self.ledger.database.remember()
         self.ledger.close()
 
     async def decide(self, requests: Sequence[DecisionRequest]) -> list[DecisionAnswer | ApiError]:
@@ -438,7 +438,7 @@ class Service:
                 _LOG.warning("the balances could not be looked at: %s", error)
 
     def _watch(self) -> None:
-        self.ledger.remember()
+        self.ledger.database.remember()
         if self.active is not None:
             balances, short = self.ledger.balances(), self.metrics.short_decisions
             self.alerts.look(self.active, balances, self.settings, short, self.ledger.unpaid)

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from redenvelope import Plan, UsageError, open_ledger
-from redenvelope.ledger.ledger import Difference, Verification
 from redenvelope.ledger.records import Balance, Fund
+from redenvelope.ledger.verification import Difference, Verification
 from redenvelope.serve.active_plan import ActivePlan, load_active_plan
 from redenvelope.serve.alerts import Alert, Alerts, Webhook, WebhookSettings, capacity
 from redenvelope.serve.pacing import Belief

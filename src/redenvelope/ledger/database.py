@@ -219,7 +219,7 @@ class Database(ABC):
             if not Session(self._writer, self.placeholder).rows(query, [int(known[2]), known[3]]):
                 raise LedgerError(
                     f"{self._name}: is an older copy of the ledger, without event {known[2]}; put the right one back, "
-                    "or give up what is missing: redenvelope ledger backup, and restore --replace of that"
+                    "or give up what is missing: redenvelope ledger backup, then restore of that with --replace"
                 )
 
     def remember(self) -> None:

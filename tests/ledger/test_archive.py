@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from redenvelope.ledger.database import Session
 from redenvelope.ledger.ledger import Writer, create_ledger, verify
 from redenvelope.ledger.records import Decided, Done, Forget, Refusal, Refused, Settle, Settled, Status
 from redenvelope.ledger.verification import replayed
+from redenvelope.serve.monitoring import in_thread
 from tests.ledger.asking import NOW, fund, hold, rows, settle
 
 if TYPE_CHECKING:
@@ -125,6 +127,22 @@ def test_a_back_up_goes_to_an_empty_place_of_either_database(
     create_ledger(f"sqlite:///{tmp_path}/other.db").close()
     with pytest.raises(UsageError, match="another ledger"):
         restore(file, f"sqlite:///{tmp_path}/other.db", replace=True)
+    ledger.close()
+
+
+def test_a_restore_waits_for_who_decides_and_reads(postgres: PostgresServer, tmp_path: Path) -> None:
+    """In the order in which they use the tables: otherwise each would wait for the other, and one would be ended."""
+    url, file = postgres.database(), tmp_path / "backup.db"
+    ledger = open_ledger(url)
+    ledger.apply([fund(100), hold("a")])
+    back_up(url, file)
+    for first, then in (("counters FOR UPDATE", "events"), ("decisions", "charges")):
+        with ledger.database.transaction() as session:
+            session.rows(f"SELECT 1 FROM {first}")
+            restored = in_thread(partial(restore, file, url, True), "restore")
+            threading.Event().wait(0.5)
+            assert session.rows(f"SELECT 1 FROM {then}")
+        restored.result(30)
     ledger.close()
 
 

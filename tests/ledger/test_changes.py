@@ -101,6 +101,15 @@ def test_an_absurd_reward_is_refused_and_a_large_one_spoils_no_total(ledger: Led
     assert rewards(ledger) == pytest.approx(1.0, abs=1e-15)
 
 
+def test_a_reward_of_minus_nothing_breaks_no_chain(ledger: Ledger) -> None:
+    """SQLite stores -0.0 as 0.0."""
+    ledger.apply([fund(100), hold("a"), hold("b"), hold("c")])
+    ledger.apply([settle(1, 5, -0.0), settle(2, 0, -0.0), settle(3, 11, -0.0)])
+    ledger.apply([Correct(2, -0.0, {"money": 1}, NOW, by="ada", reason="typo")])
+    assert verify(ledger).is_sound
+    assert [one.reward for one in ledger.decided()] == [0.0, 0.0, 0.0]
+
+
 def test_followers_learn_who_was_forgotten_and_that_the_ledger_was_restored(
     opened: Callable[[], Ledger], url: str, tmp_path: Path
 ) -> None:

@@ -13,11 +13,12 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from redenvelope import ColumnMap, Ledger, LedgerError, audit_log, open_ledger, read_log
+from redenvelope import Budget, Campaign, ColumnMap, Ledger, LedgerError, audit_log, open_ledger, read_log
 from redenvelope.cli import app
 from redenvelope.ledger import export
 from redenvelope.ledger.export import export_log, log_frame
-from redenvelope.ledger.records import Charge, Choice, Expire, Forget, Hold, PlanNote
+from redenvelope.ledger.records import Charge, Choice, Expire, Forget, Fund, Hold, PlanNote
+from redenvelope.serialization import to_plain
 from tests.ledger.asking import NOW, TTL, fund, hold, settle
 
 USERS = 700
@@ -117,6 +118,19 @@ def test_the_columns_are_those_of_the_plans(ledger: Ledger) -> None:
     }
     assert frame["age"].to_list() == [30, 1, None]
     assert len(ledger.plan_notes()) == 1
+
+
+def test_budgets_of_any_name_are_written_and_rewards_stay_rewards(ledger: Ledger, tmp_path: Path) -> None:
+    names = ("a\x7fb", 'q"\\', "n\nl", "é\u2028", "x = 1")
+    budgets = tuple(Budget(name, count=(name,), per_user=1e-7) for name in names)
+    note = {"plan": "p", "labels": [], "features": {}, "campaign": {"budget": to_plain(budgets)}}
+    paid = Fund("paid", 100, NOW, None, "reward")
+    ledger.apply([PlanNote(NOW, json.dumps(note)), fund(100), paid, hold("a", amount={"money": 5, "paid": 9})])
+    ledger.apply([settle(1, {"money": 5, "paid": 9}, 0.05)])
+    export_log(ledger, tmp_path / "log.parquet")
+    assert Campaign.from_toml(tmp_path / "campaign.toml").budgets == budgets
+    (row,) = pl.read_parquet(tmp_path / "log.parquet").to_dicts()
+    assert (row["reward"], row["cost"]) == (0.05, 0.05)
 
 
 def test_users_who_were_forgotten_are_left_out(ledger: Ledger) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from redenvelope import Ledger, LedgerError, UsageError, open_ledger
 from redenvelope.cli import app
+from redenvelope.ledger.archive import back_up, restore
 from redenvelope.ledger.ledger import create_ledger, steady_clock, verify
 from redenvelope.ledger.records import (
     Begin,
@@ -28,7 +30,8 @@ from redenvelope.ledger.records import (
     Settled,
     Status,
 )
-from tests.ledger.asking import NOW, TTL, fund, hold, rows
+from tests.ledger.asking import NOW, TTL, fund, hold, rows, settle
+from tests.ledger.test_verify import edit
 
 if TYPE_CHECKING:
     from tests.ledger.postgres_server import PostgresServer
@@ -145,6 +148,94 @@ def test_a_lost_database_does_not_become_a_new_ledger(
     open_ledger(url).close()
 
 
+def test_an_older_copy_in_its_place_is_noticed(
+    opened: Callable[[], Ledger], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is open, and when it is opened again; a restore from a back-up is no such copy."""
+    monkeypatch.setenv("REDENVELOPE_CACHE", str(tmp_path / "cache"))
+    ledger = opened()
+    one_decision(ledger)
+    back_up(url, tmp_path / "backup.db")
+    ledger.apply([hold("b"), hold("c")])
+    ledger.database.remember()
+    last = int(ledger.identity()["event"])
+    edit(ledger, [f"DELETE FROM events WHERE event = {last}"])
+    edit(ledger, [f"UPDATE counters SET value = {last - 1} WHERE name = 'event'"])
+    with pytest.raises(LedgerError, match="older copy"):
+        ledger.apply([hold("d")])
+    for create in (True, False):
+        with pytest.raises(LedgerError, match="older copy"):
+            open_ledger(url, create=create)
+    restore(tmp_path / "backup.db", url, replace=True)
+    again = opened()
+    again.apply([hold("e")])
+    again.database.remember()
+    opened().apply([hold("f")])
+
+
+def test_a_copied_file_is_no_ledger_to_go_on_with(tmp_path: Path) -> None:
+    url, path, copy = f"sqlite:///{tmp_path}/l.db", tmp_path / "l.db", tmp_path / "copy.db"
+    ledger = open_ledger(url)
+    one_decision(ledger)
+    ledger.close()
+    shutil.copy(path, copy)
+    ledger = open_ledger(url)
+    ledger.apply([hold("b")])
+    ledger.database.remember()
+    ledger.close()
+    shutil.copy(copy, path)
+    with pytest.raises(LedgerError, match="older copy"):
+        open_ledger(url, create=False)
+
+
+def test_a_file_has_one_ledger_by_whatever_name(tmp_path: Path) -> None:
+    """Through a symbolic link the last commits are read too; a hard link would have a log of its own."""
+    (tmp_path / "real").mkdir()
+    path, link, hard = tmp_path / "real" / "l.db", tmp_path / "link.db", tmp_path / "hard.db"
+    ledger = open_ledger(f"sqlite:///{path}")
+    one_decision(ledger)
+    link.symlink_to(path)
+    for read_only in (True, False):
+        other = open_ledger(f"sqlite:///{link}", create=False, read_only=read_only)
+        assert verify(other).events == verify(ledger).events
+        other.close()
+    assert back_up(f"sqlite:///{link}", tmp_path / "backup.db").decisions == 1
+    hard.hardlink_to(path)
+    for name in (path, hard):
+        with pytest.raises(LedgerError, match="hard link"):
+            open_ledger(f"sqlite:///{name}", create=False)
+    ledger.close()
+
+
+DEFAULTS = ("extra_float_digits=0", "default_transaction_isolation=serializable", "client_encoding=LATIN1")
+
+
+def test_defaults_of_the_server_change_nothing(postgres: PostgresServer) -> None:
+    url = postgres.database() + "".join(f"%20-c{one.replace('=', '%3D')}" for one in DEFAULTS)
+    ledgers = [open_ledger(url), open_ledger(url)]
+    ledgers[0].apply([fund(100_000)])
+
+    def decide(which: int) -> None:
+        for turn in range(40):
+            (one,) = ledgers[which].apply([hold(f"赵 {which} {turn}")])
+            ledgers[which].apply([settle(one.decision, 1, 0.1 + 0.2)])  # type: ignore[union-attr]
+
+    with ThreadPoolExecutor(2) as both:
+        list(both.map(decide, (0, 1)))
+    assert verify(ledgers[0]).is_sound
+    for one in ledgers:
+        one.close()
+
+
+def test_a_database_that_cannot_store_every_text_is_refused(postgres: PostgresServer) -> None:
+    import psycopg
+
+    with psycopg.connect(postgres.database(), autocommit=True) as connection:
+        connection.execute("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0")
+    with pytest.raises(LedgerError, match="encoding LATIN1"):
+        open_ledger(postgres.database().replace("@/postgres", "@/latin"))
+
+
 def begin(ledger: Ledger, *funds: Fund, mode: str = "strict", currency: str | None = "EUR") -> object:
     (found,) = ledger.apply([Begin(Identify(NOW, None, currency, mode, "ada"), funds)])
     return found
@@ -177,6 +268,26 @@ def test_what_is_another_campaign_is_refused_and_changes_nothing(
     assert begin(ledger, fund(100, user_cap=10), currency=None) == Done()
 
 
+@pytest.mark.parametrize("missing", ["ledger", "epoch"])
+def test_a_ledger_without_an_identity_is_refused_in_words(opened: Callable[[], Ledger], missing: str) -> None:
+    ledger = opened()
+    one_decision(ledger)
+    edit(ledger, [f"DELETE FROM identity WHERE name = '{missing}'"])
+    with pytest.raises(LedgerError, match="no seed or identity"):
+        opened()
+    with pytest.raises(LedgerError, match=r"replaced|restored"):
+        ledger.apply([hold("b")])
+    assert not verify(ledger).is_sound
+
+
+def test_an_identity_without_budgets_is_kept_too(ledger: Ledger) -> None:
+    ledger.apply([Identify(NOW, None, "EUR", "overbook")])
+    for more in ({"mode": "strict"}, {"mode": "overbook", "currency": "USD"}):
+        assert refusal(begin(ledger, fund(100), **more)) is Refusal.OTHER_CAMPAIGN
+    assert ledger.balances() == ()
+    assert begin(ledger, fund(100), mode="overbook") == Done()
+
+
 def test_ledgers_are_created_and_changed_by_commands(url: str) -> None:
     runner = CliRunner()
 
@@ -190,6 +301,7 @@ def test_ledgers_are_created_and_changed_by_commands(url: str) -> None:
         assert isinstance(said.exception, UsageError), said.output
         return str(said.exception)
 
+    assert "also give --budget-total" in refused("create", url, "--user-cap", "2")
     run(
         "create",
         url,
@@ -212,6 +324,7 @@ def test_ledgers_are_created_and_changed_by_commands(url: str) -> None:
     (balance,) = ledger.balances()
     assert (balance.total, balance.user_cap, ledger.identity()["mode"]) == (150, 100, "overbook")
     assert run("change", url, "--budget-total", "1.5") == "nothing to change\n"
+    assert "contradict" in refused("change", url, "--no-user-cap", "budget", "--user-cap", "budget=1")
     run("change", url, "--no-user-cap", "")
     (balance,) = ledger.balances()
     assert balance.user_cap is None

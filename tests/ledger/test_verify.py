@@ -110,6 +110,8 @@ ROWS = [
     "INSERT INTO budgets VALUES ('more', 3, 10, 0, 0, 0, 0, NULL, 'more', 100)",
     "DELETE FROM events WHERE event = 13",
     "DELETE FROM events WHERE event = 5",
+    "INSERT INTO events VALUES (0, 0, 'settle', 4, 1, '', '[]', 'x')",
+    f"UPDATE events SET decision = {10**12} WHERE event = 5",
     "INSERT INTO events VALUES (14, 0, 'settle', 4, 1, '', '[[\"money\",0,-5,5,0]]', 'x')",
     "DELETE FROM identity WHERE name = 'mode'",
     "INSERT INTO identity VALUES ('more', 'x')",
@@ -222,7 +224,8 @@ def test_what_is_edited_by_hand_is_found(used: Ledger) -> None:
     assert verify(used).is_sound
 
 
-NONSENSE = ("{}", "[]", "1", "null", '"x"', '{"status": "x"}', '{"budget": 5, "user_cap": "x", "measure": 1}', "{")
+_CHANGE = '{"budget": 5, "user_cap": "x", "measure": 1}'
+NONSENSE = ("[" * 100_000, "{}", "[]", "1", "null", '"x"', '{"status": "x"}', _CHANGE, "{")
 
 
 def test_nonsense_in_an_event_is_reported_and_ends_nothing(ledger: Ledger, opened: Callable[[], Ledger]) -> None:
@@ -265,6 +268,8 @@ UNSAFE = {
         "DROP TRIGGER events_delete",
         "DROP INDEX decisions_open",
         "CREATE TRIGGER more AFTER INSERT ON events BEGIN DELETE FROM tallies; END",
+        "INSERT INTO sqlite_schema VALUES ('trigger', 'sqlite_more', 'events', 0, "
+        "'CREATE TRIGGER sqlite_more AFTER INSERT ON events BEGIN DELETE FROM tallies; END')",
         *(
             f"UPDATE sqlite_schema SET sql = replace(sql, '{of}', '{to}')"
             for of, to in (
@@ -286,6 +291,10 @@ UNSAFE = {
         "$$ BEGIN RETURN NULL; END $$",
         "DROP INDEX decisions_open",
         "ALTER TABLE budgets ALTER COLUMN measure DROP NOT NULL",
+        "ALTER TABLE events SET UNLOGGED",
+        "ALTER TABLE budgets ENABLE ROW LEVEL SECURITY",
+        "CREATE RULE more AS ON UPDATE TO budgets DO INSTEAD NOTHING",
+        "CREATE TABLE more () INHERITS (tallies)",
         "ALTER TABLE budgets DROP CONSTRAINT never_overspent, ADD CONSTRAINT never_overspent CHECK (true)",
         "ALTER TABLE budgets DROP CONSTRAINT never_overspent, "
         "ADD CONSTRAINT never_overspent CHECK (spent + held <= total) NOT VALID",
@@ -389,6 +398,25 @@ def test_single_bits_that_flip_are_found(tmp_path: Path, file: str) -> None:
         shutil.rmtree(folder)
     assert found >= (50 if file == "l.db-wal" else 8)
     ledger.close()
+
+
+def test_damage_to_the_end_of_the_log_or_to_the_schema_is_found(tmp_path: Path) -> None:
+    """A last commit with another salt looks like the rest of an older log."""
+    path, bad = tmp_path / "l.db", tmp_path / "bad.db"
+    ledger = use(open_ledger(f"sqlite:///{path}"))
+    log, main = (tmp_path / "l.db-wal").read_bytes(), path.read_bytes()
+    last = 32 + ((len(log) - 32) // 4_120 - 1) * 4_120
+    assert log[16:24] == log[last + 8 : last + 16]
+    for place in (*range(8, 24), 40):
+        bad.write_bytes(main)
+        damaged = bytearray(log)
+        damaged[last + place] ^= 0x81
+        (tmp_path / "bad.db-wal").write_bytes(damaged)
+        assert _is_found(bad), place
+    ledger.close()
+    (tmp_path / "bad.db-wal").unlink()
+    bad.write_bytes(path.read_bytes().replace(b"CREATE TABLE tallies", b"CREATE TABL\xc1 tallies"))
+    assert _is_found(bad)
 
 
 def test_a_damaged_log_is_neither_read_nor_thrown_away(tmp_path: Path) -> None:

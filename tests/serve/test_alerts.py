@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from redenvelope import Plan, UsageError, open_ledger
-from redenvelope.ledger.ledger import Difference, Verification
 from redenvelope.ledger.records import Balance, Fund
+from redenvelope.ledger.verification import Difference, Verification
 from redenvelope.serve.active_plan import ActivePlan, load_active_plan
 from redenvelope.serve.alerts import Alert, Alerts, Webhook, WebhookSettings, capacity
 from redenvelope.serve.pacing import Belief
@@ -243,6 +243,18 @@ def test_the_ledger_is_verified_while_it_is_served(folder: Path, url: str) -> No
         with served.service.ledger.database.transaction() as session:
             session.run("UPDATE budgets SET spent = 0")
         assert until(lambda: not served.ask("GET", "/v1/campaign")[1]["alerts"])
+
+
+def test_verifying_leaves_no_connection_open(folder: Path, url: str) -> None:
+    """One more each hour, and after some days a database has none left."""
+    with running(folder, url, settings=ServeSettings(verify_seconds=0.05)) as served:
+        opened = served.service.ledger.database._opened
+        assert served.decide("r", "u")[0] == 200
+        most = 0
+        for _ in range(20):
+            time.sleep(0.1)
+            most = max(most, len(opened))
+    assert most <= 6
 
 
 def test_money_that_is_locked_for_refused_outcomes_is_said(active: ActivePlan) -> None:

@@ -103,11 +103,24 @@ def expected_of(plan: Plan, **changes: Any) -> ExpectedFeatures:
     return ExpectedFeatures(replace(plan, policy=replace(plan.policy, encoder=encoder)), charges)
 
 
-@pytest.mark.parametrize("name", ["expired", "price", "plan", "price of coupons", "cost"])
+NAMES = ["expired", "price", "plan", "price of coupons", "cost", "holdout", "past as decided", "all labels"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_plan_whose_feature_is_a_column_of_the_log_is_not_served(plan: Plan, name: str) -> None:
     number = NumberEncoding(name, 0.0, 1.0, static=True, binary=False, missing_seen=False)
     with pytest.raises(UsageError, match=f"feature '{name}'"):
         expected_of(plan, numbers=(number,))
+
+
+@pytest.mark.parametrize("column", ["price", "step", "user", "expired", "holdout", "price of x"])
+def test_a_plan_whose_budget_sums_a_column_of_the_log_is_not_served(plan: Plan, column: str) -> None:
+    """What was paid would be lost from the next log, or replace what it says of the decision."""
+    charges = charge_table_of(plan, ["budget"], None, ServeSettings())
+    for measure in ("fees", "reward", ""):
+        ExpectedFeatures(plan, replace(charges, budgets=(replace(charges.budgets[0], measure=measure),)))
+    with pytest.raises(UsageError, match=f"'{column}', which is a column of the log"):
+        ExpectedFeatures(plan, replace(charges, budgets=(replace(charges.budgets[0], measure=column),)))
 
 
 def test_labels_that_are_numbers_and_features_made_of_dates(plan: Plan) -> None:

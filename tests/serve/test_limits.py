@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,19 +116,39 @@ def test_rubbish_is_refused_in_words(served: Running) -> None:
         assert refusal(everything(wire)) == (400, "invalid_http")
 
 
-def test_a_connection_too_many_is_refused(served: Running) -> None:
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nHost: lo", HEAD + b"Content-Length: 9\r\n\r\n{"])
+def test_connections_without_a_request_keep_nobody_out(served: Running, sent: bytes) -> None:
+    """The one that has waited longest for a request makes room, also after a first answer."""
     opened = [connect(served.port) for _ in range(LIMITS.connections)]
     try:
         for one in opened:  # answered, so that they are known to be open
             one.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert one.recv(1_000).startswith(b"HTTP/1.1 200")
-        with connect(served.port) as wire:
-            assert refusal(everything(wire)) == (503, "overloaded")
+            one.sendall(sent)
+        for _ in range(3 * LIMITS.connections):
+            assert served.ask("GET", "/healthz")[0] == 200
+        assert served.service.metrics.refusals()["overloaded"] >= 1
+        assert b"200" not in everything(opened[0])
     finally:
         for one in opened:
             one.close()
-    time.sleep(0.2)
-    assert served.ask("GET", "/healthz")[0] == 200
+
+
+def test_a_connection_too_many_is_refused(folder: Path, tmp_path: Path) -> None:
+    """Where every other one waits for an answer."""
+    limits = replace(LIMITS, connections=3, body_bytes=1_000, write_seconds=10.0)
+    with running(folder, f"sqlite:///{tmp_path}/l.db", settings=ServeSettings(limits=limits)) as served:
+        body = json.dumps({"request_id": "r", "user": "u", "features": {"taste": 0.9, "city": "Lyon"}}).encode()
+        with served.service.ledger.database.transaction():  # nobody is answered before it ends
+            opened = [connect(served.port) for _ in range(limits.connections)]
+            for one in opened:
+                one.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            time.sleep(0.3)
+            with connect(served.port) as wire:
+                assert refusal(everything(wire)) == (503, "overloaded")
+        for one in opened:
+            assert one.recv(1_000).startswith(b"HTTP/1.1 200")
+            one.close()
 
 
 def test_requests_sent_ahead_are_bounded(served: Running) -> None:

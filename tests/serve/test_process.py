@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -20,7 +21,10 @@ from typing import Any, ClassVar
 import pytest
 
 from redenvelope import Plan, UsageError, open_ledger
-from redenvelope.ledger.ledger import verify
+from redenvelope.ledger.archive import back_up
+from redenvelope.ledger.ledger import create_ledger, verify
+from redenvelope.ledger.records import Fund
+from redenvelope.serve import active_plan
 from redenvelope.serve.admission import Tokens, new_token
 from redenvelope.serve.funds import charge_table_of
 from redenvelope.serve.server import bound, run
@@ -28,6 +32,7 @@ from redenvelope.serve.settings import ServeSettings
 from tests.ledger.asking import rows
 from tests.program import run_here
 from tests.serve.coupons import Coupons
+from tests.serve.running import running
 
 TOTAL = 20_000
 COMMAND = [str(Path(sys.executable).parent / "redenvelope"), "serve"]
@@ -262,6 +267,37 @@ def test_what_makes_no_sense_is_refused(folder: Path, tmp_path: Path, options: l
     assert "Traceback" not in done.stderr
 
 
+def test_options_without_a_total_are_not_ignored(folder: Path, url: str, tmp_path: Path) -> None:
+    create_ledger(url).close()
+    ledger = open_ledger(url)
+    ledger.apply([Fund("budget", 1_000, 0, 500, "cost")])
+    ledger.close()
+    done = run_here("serve", folder, "--ledger", url, "--user-cap", "4", "--port", "0")
+    assert (done.returncode, "the cap per user is '5' in the ledger and '4' here" in done.stderr) == (2, True)
+    back_up(url, tmp_path / "backup.db")
+    done = run_here("serve", folder, "--ledger", f"sqlite:///{tmp_path}/backup.db", "--port", "0")
+    assert (done.returncode, "is a back-up" in done.stderr) == (2, True)
+
+
+def test_a_plan_is_served_with_the_cap_that_it_is_certified_for(
+    plan: Plan, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capped = replace(plan, certificate=replace(plan.certificate, most_per_user=2.5))
+    euros = replace(plan, record=replace(plan.record, money=replace(plan.record.money, currency="EUR")))
+    dollars = replace(plan, record=replace(plan.record, money=replace(plan.record.money, currency="USD")))
+    plans = {"plan": euros, "capped": capped, "dollars": dollars}
+    monkeypatch.setattr(active_plan.Plan, "load", lambda folder: plans[folder.name])
+    with running(Path("plan"), url, user_cap=300) as served:
+        for name, said in (("capped", "at most 2.5 per user"), ("dollars", "amounts in 'EUR', and the plan in 'USD'")):
+            status, found = served.ask("POST", "/v1/plan", {"plan": name})
+            assert (status, said in found["message"]) == (409, True)
+        fund = Fund("budget", 100_000, 0, 250, "cost")
+        served.service.ledger.apply([fund])
+        assert served.ask("POST", "/v1/plan", {"plan": "capped"})[0] == 200
+    with pytest.raises(UsageError, match=r"at most 2\.5 per user"), running(Path("capped"), url, user_cap=300):
+        pass
+
+
 def test_offers_that_no_ledger_can_count_are_refused(plan: Plan) -> None:
     given = {"": {"nothing": 0.0, "1 €": 1.0, "3 €": 9e11}}
     with pytest.raises(UsageError, match="more than a ledger counts"):
@@ -270,13 +306,8 @@ def test_offers_that_no_ledger_can_count_are_refused(plan: Plan) -> None:
 
 def test_a_token_is_made_and_shown_once(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
-    made = subprocess.run(
-        [COMMAND[0], "token", "shop", "--roles", "decide,settle", "--file", str(file)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ},
-    )
+    given = [COMMAND[0], "token", "shop", "--roles", "decide,settle", "--file", str(file)]
+    made = subprocess.run(given, capture_output=True, text=True, check=True, env={**os.environ})
     secret = made.stdout.strip()
     assert secret not in file.read_text()
     assert file.stat().st_mode & 0o077 == 0
@@ -284,3 +315,6 @@ def test_a_token_is_made_and_shown_once(tmp_path: Path) -> None:
     assert caller is not None
     assert caller.may("decide")
     assert not caller.may("read")
+    file.write_text(file.read_text().rstrip())  # as an editor may leave it
+    subprocess.run(given, capture_output=True, check=True, env={**os.environ})
+    assert len(Tokens.read(file).callers) == 2

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from contextlib import closing
+from decimal import Decimal
 from getpass import getuser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -151,6 +152,8 @@ def serve(
         units = minor_units or next((one.minor_units for one in own if one.measure != COUNTED), 100)
         settings = settings_in(mode or found.identity()["mode"] or "strict", units)
         clock = steady_clock(found.now())
+        if caps and not totals:
+            totals = {one.budget if own[1:] else "": f"{Decimal(one.total) / one.minor_units:f}" for one in own}
         funds = funds_for(funded_budgets(loaded, units), totals, caps, clock()) if totals else own
         service = Service(plan, found, funds, settings, most, clock, hook)
         where = f"http://{f'[{host}]' if ':' in host else host}:{opened.getsockname()[1]}"
@@ -173,8 +176,9 @@ def token(
     secret, line = new_token(name, roles.split(","))
     with writing(file):
         new = not file.exists()
+        begun = not new and not file.read_bytes().endswith(b"\n")  # edited by hand
         with file.open("a", encoding="utf-8") as opened:
-            opened.write(f"{line}\n")
+            opened.write("\n" * begun + f"{line}\n")
         if new:
             file.chmod(0o600)
     typer.echo(secret)
@@ -324,6 +328,8 @@ def create(
 
     now, wanted = steady_clock()(), _mode(mode)
     totals, caps = _by_name(budget_total or [], "--budget-total"), _by_name(user_cap or [], "--user-cap")
+    if caps and not totals:
+        raise UsageError("--user-cap is the cap of a budget; also give --budget-total")
     funds = _new_funds(plan, totals, caps, minor_units, now, _who(by)) if totals else []
     with closing(create_ledger(url, seed)) as opened:
         opened.apply([Identify(now, campaign, currency, wanted or ("strict" if funds else ""), _who(by)), *funds])
@@ -390,6 +396,8 @@ def change(
 
     totals, caps = _by_name(budget_total or [], "--budget-total"), _by_name(user_cap or [], "--user-cap")
     wanted, lifted = _mode(mode), {name.strip() for name in no_user_cap or ()}
+    if lifted & caps.keys():
+        raise UsageError("--no-user-cap and --user-cap contradict each other; give one of them")
     with closing(open_ledger(url, create=False)) as opened:
         balances, now = {one.budget: one for one in opened.balances()}, opened.now()
         for name in (*totals, *caps, *lifted):

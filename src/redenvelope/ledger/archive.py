@@ -59,6 +59,7 @@ def back_up(url: str, file: Path) -> Verification:
             _copy(old, new)
         with closing(sqlite3.connect(made)) as alone:
             alone.execute("PRAGMA journal_mode = DELETE")  # a single file, without a log next to it
+            alone.execute("PRAGMA user_version = 1")  # marks a back-up
         made.replace(file)
     with closing(open_ledger(f"sqlite:///{file.absolute()}", read_only=True)) as written:
         return verify(written)
@@ -86,11 +87,14 @@ def restore(file: Path, url: str, replace: bool = False, by: str = "") -> dict[s
                     "up and then add --replace"
                 )
             with source.database.reading() as old, target.transaction() as new:
+                if target.lock and not is_free:  # in the order of those who use it, so that nobody waits in a circle
+                    new.run("LOCK counters, identity, events, budgets, decisions, charges, user_balances, tallies")
                 target.create_again(new)
                 _copy(old, new)
                 begun = Transaction.begin(target, new, target.lock)
                 execute(begun, [NewEpoch(begun.now, by)])
-    with closing(Ledger(open_database(url, "anew"))) as restored:  # also writes the marker of the restored ledger
+    with closing(Ledger(open_database(url, "restore"))) as restored:
+        restored.database.remember()
         return restored.identity()
 
 

@@ -121,8 +121,11 @@ class Database(ABC):
     format: int | None
     is_new: bool = False
     """Whether opening it created it."""
+    is_back_up: bool = False
+    """Whether it is a copy to restore from, and not to decide with."""
     _marker: Path | None = None
-    """A file that remembers which ledger is stored here."""
+    """A file that remembers which ledger is stored here, and an event of it."""
+    _remembered: Any = None
 
     def __init__(self, name: str, dialect: Dialect, failures: type[Exception], formats: Sequence[int]) -> None:
         self.dialect, self._name, self.failures, self._formats = dialect, name, failures, formats
@@ -145,6 +148,12 @@ class Database(ABC):
             with suppress(self.failures):
                 connection.close()
         self._opened.clear()
+
+    def release(self) -> None:
+        """Close the connection that this thread reads with."""
+        if (connection := self._local.__dict__.pop("connection", None)) is not None:
+            connection.close()
+            self._opened = [one for one in self._opened if one is not connection]
 
     @abstractmethod
     def damage(self) -> tuple[list[str], list[str]]:
@@ -174,6 +183,10 @@ class Database(ABC):
                 self._prepare(access, seed)
                 if access != "restore" or self.has_tables():
                     self._read_counters()
+                if access in ("first", "write") and self.format == FORMAT and not self.is_new:
+                    self._recognise()
+                if self.is_new or (access == "first" and self._marker is not None and not self._marker.exists()):
+                    self.remember()
             except BaseException:
                 self.close()
                 raise
@@ -190,21 +203,38 @@ class Database(ABC):
                 "restore it from a back-up (redenvelope ledger restore), or start anew with redenvelope ledger create"
             )
 
-    def _remember(self, access: Access) -> None:
-        """Write the marker file that remembers this ledger; with `first`, refuse if it remembers another one."""
-        if self._marker is None:
+    def _recognise(self) -> None:
+        """Refuse another ledger than the one that the marker file remembers, or an older copy of it."""
+        try:
+            known = [] if self._marker is None else self._marker.read_text(encoding="utf-8").split()
+        except (OSError, UnicodeDecodeError):
             return
-        if access == "first" and self._marker.exists():
-            if self._marker.read_text(encoding="utf-8").strip() == self.ledger:
-                return
-            self.close()
+        if known and known[0] != self.ledger:
             raise LedgerError(
                 f"{self._name}: is another ledger than the one that was created here; open the right one, or remove "
                 f"{self._marker} if the ledger was moved here"
             )
-        with suppress(OSError):  # without the marker, only a missing ledger would go unnoticed
+        if len(known) == 4 and known[1] == self.epoch:
+            query = "SELECT 1 FROM events WHERE event = ? AND chain = ?"
+            if not Session(self._writer, self.placeholder).rows(query, [int(known[2]), known[3]]):
+                raise LedgerError(
+                    f"{self._name}: is an older copy of the ledger, without event {known[2]}; put the right one back, "
+                    "or give up what is missing: redenvelope ledger backup, then restore of that with --replace"
+                )
+
+    def remember(self) -> None:
+        """Write the marker file: this ledger, its epoch, and its last event with the hash."""
+        with self.reading() as session:
+            query = "SELECT value, event, chain FROM events, identity WHERE name = 'epoch' ORDER BY event DESC LIMIT 1"
+            last = session.rows(query)
+        if self._marker is None or last == self._remembered:
+            return
+        with suppress(OSError):  # without it, only a missing ledger or an older copy would go unnoticed
             self._marker.parent.mkdir(parents=True, exist_ok=True)
-            self._marker.write_text(f"{self.ledger}\n", encoding="utf-8")
+            made = self._marker.with_name(f"{self._marker.name}.{os.getpid()}")
+            made.write_text(" ".join(map(str, (self.ledger, *(last[0] if last else ())))), encoding="utf-8")
+            made.replace(self._marker)
+            self._remembered = last
 
     def create_again(self, session: Session) -> None:
         """Create empty tables in place of existing ones, of whatever format."""
@@ -230,8 +260,10 @@ class Database(ABC):
             remedy = "make a copy of it and run redenvelope ledger migrate" if older else "use the version that made it"
             raise LedgerError(f"{self._name}: the ledger has {found}, and this version reads {FORMAT}; {remedy}")
         if self.format == FORMAT:
-            identity = dict(session.rows("SELECT name, value FROM identity"))
-            self.seed, self.ledger, self.epoch = counters["seed"], identity["ledger"], identity["epoch"]
+            known = counters | dict(session.rows("SELECT name, value FROM identity"))
+            if not known.keys() >= {"seed", "ledger", "epoch"}:
+                raise LedgerError(f"{self._name}: the ledger is damaged: it has no seed or identity; restore a back-up")
+            self.seed, self.ledger, self.epoch = known["seed"], known["ledger"], known["epoch"]
 
     def _reader(self) -> Any:
         """This thread's connection for reading."""
@@ -245,7 +277,7 @@ class Database(ABC):
         """Turn errors of the database into LedgerErrors."""
         try:
             yield
-        except self.failures as error:
+        except (self.failures, UnicodeDecodeError) as error:  # SQLite may quote damaged text in its message
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise LedgerError(f"{self._name}: the ledger is not available ({reason})") from error
         except (UnicodeEncodeError, OverflowError) as error:
@@ -261,7 +293,8 @@ class SqliteDatabase(Database):
 
     def __init__(self, path: str, access: Access, seed: int | None = None, formats: Sequence[int] = (FORMAT,)) -> None:
         super().__init__(path, SQLITE, sqlite3.Error, formats)
-        self._path = Path(path).absolute()
+        # SQLite too follows links, and has its log next to the file itself.
+        self._path = Path(os.path.realpath(path))
         self._wal, shared = (self._path.with_name(f"{self._path.name}-{end}") for end in ("wal", "shm"))
         self._files: dict[Path, tuple[int, ...]] = {}
         self._marker = self._path.with_name(f".{self._path.name}.id")
@@ -277,9 +310,10 @@ class SqliteDatabase(Database):
                 f"{path}: {self._lost}; restore a back-up, or save what can be read with redenvelope ledger backup and "
                 "restore that"
             )
+        elif self._path.is_file() and self._path.stat().st_nlink > 1:
+            raise LedgerError(f"{path}: the file has other names too (hard links); make them copies, or remove them")
         self._open(access, seed)
-        if access in ("first", "anew") and self.format == FORMAT:
-            self._remember(access)
+        self.is_back_up = bool(self._writer.execute("PRAGMA user_version").fetchone()[0])
         for file in (self._path, self._wal, shared):
             with suppress(FileNotFoundError):
                 self._files[file] = self._identity(file)
@@ -385,6 +419,7 @@ class SqliteDatabase(Database):
         """See Database."""
         super().create_again(session)
         session.run(f"PRAGMA application_id = {_OURS}")
+        session.run("PRAGMA user_version = 0")
 
     def _prepare(self, access: Access, seed: int | None) -> None:
         (owner,) = self._writer.execute("PRAGMA application_id").fetchone()
@@ -425,8 +460,6 @@ class PostgresDatabase(Database):
         if (folder := cache_folder()) is not None:
             self._marker = folder / "ledgers" / sha256(_without_password(url).encode()).hexdigest()[:32]
         self._open(access, seed)
-        if access in ("first", "anew") and self.format == FORMAT:
-            self._remember(access)
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
@@ -457,12 +490,18 @@ class PostgresDatabase(Database):
         )
         self._opened = [one for one in self._opened if not one.closed]
         self._opened.append(connection)
-        # An acknowledged commit has to survive a crash of the server, whatever the server's default.
-        connection.execute("SET synchronous_commit = on")
-        connection.execute("SET client_min_messages = warning")
+        # Whatever the defaults of server, database and role: an acknowledged commit survives a crash, writers take
+        # turns, and texts and floating-point numbers come back as they were.
+        connection.execute(
+            "SET synchronous_commit = on; SET default_transaction_isolation = 'read committed'; "
+            "SET client_encoding = 'UTF8'; SET extra_float_digits = 1; SET client_min_messages = warning"
+        )
         return connection
 
     def _prepare(self, access: Access, seed: int | None) -> None:
+        encoding = self._writer.info.parameter_status("server_encoding")
+        if encoding != "UTF8":
+            raise LedgerError(f"PostgreSQL: the database has the encoding {encoding}; a ledger needs UTF8")
         if self.has_tables() or access == "restore":
             return
         self._require_none_before(access)
@@ -517,15 +556,14 @@ def _lost_after(content: bytes) -> tuple[int, int] | None:
     for number, start in enumerate(range(_HEADER, len(content) - page - _FRAME + 1, page + _FRAME), start=1):
         head = content[start : start + _FRAME]
         of_page, commit, *own_salts, first, second = struct.unpack(">6I", head)
-        if own_salts != salts:
-            if not broken:  # the rest of an older log, unless newer frames follow
-                broken = number
+        if all(own != known for own, known in zip(own_salts, salts, strict=True)):
+            broken = broken or number  # the rest of an older log, unless newer frames follow
             continue
         if broken:
             lost, last = lost + 1, lost + 1 if commit else last
             continue
         found = _checksum(content[start + _FRAME : start + _FRAME + page], order, _checksum(head[:8], order, sums))
-        if found != (first, second) or not of_page:
+        if own_salts != salts or found != (first, second) or not of_page:
             broken, lost, last = number, 1, int(bool(commit))
             continue
         sums = found

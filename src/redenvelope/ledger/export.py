@@ -150,7 +150,7 @@ def _tables(campaign: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
             lines.append(f"\n[[{table}]]\n")
             given = ((name, value) for name, value in entry.items() if value is not None)
             lines += [f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in given]
-    return "".join(lines)
+    return "".join(lines).replace("\x7f", "\\u007f")  # which JSON does not escape, and TOML does not allow
 
 
 class _BudgetColumn(NamedTuple):
@@ -184,7 +184,7 @@ def _row(one: Decided, budgets: Sequence[_BudgetColumn]) -> dict[str, Any]:
         "cost": 0.0,
     }
     for budget in budgets:
-        if budget.column is not None:
+        if budget.column not in (None, "reward"):
             # Budgets that count in some rows only may share a column: the one that was charged has the amount.
             row[budget.column] = max(row.get(budget.column, 0.0), one.spent.get(budget.name, 0) / budget.minor_units)
     if all(budget.column != _COST for budget in budgets):  # a log needs a cost: take the first amount

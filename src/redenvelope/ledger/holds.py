@@ -354,14 +354,13 @@ def _set_identity(transaction: Transaction, kind: str, wanted: Identify | NewEpo
 
 def _begin(transaction: Transaction, wanted: Begin) -> Done | Refused:
     """Begin a campaign, or report how it differs from the ledger's campaign."""
-    if transaction.budgets:
-        differences = [
-            f"{what} is {own!r} in the ledger and {given!r} here"
-            for what, own, given in _compared(transaction, wanted)
-            if own != given
-        ]
-        if differences:
-            return Refused(Refusal.OTHER_CAMPAIGN, "; ".join(differences))
+    differences = [
+        f"{what} is {own!r} in the ledger and {given!r} here"
+        for what, own, given in _compared(transaction, wanted)
+        if own != given
+    ]
+    if differences:
+        return Refused(Refusal.OTHER_CAMPAIGN, "; ".join(differences))
     # What is not known yet, as in a ledger of an older format, is set now.
     _identify(transaction, wanted.identity)
     for fund in wanted.funds:
@@ -375,6 +374,8 @@ def _compared(transaction: Transaction, wanted: Begin) -> Iterator[tuple[str, ob
         own, given = transaction.identity[name], getattr(wanted.identity, name)
         if own and given is not None:
             yield name, own, given
+    if not transaction.budgets:  # a new ledger
+        return
     funds = {fund.budget: fund for fund in wanted.funds}
     yield "the list of budgets", sorted(transaction.budgets), sorted(funds)
     for name, fund in funds.items():

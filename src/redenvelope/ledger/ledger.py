@@ -20,12 +20,14 @@ from redenvelope.ledger.database import Database, Session, open_database
 from redenvelope.ledger.holds import Result, execute
 from redenvelope.ledger.records import Balance, Change, Command, Decided, PastStep, Status, Tally
 from redenvelope.ledger.transaction import Transaction, decision_states, decisions_where
-from redenvelope.ledger.verification import Difference as Difference
 from redenvelope.ledger.verification import Verification as Verification
 from redenvelope.ledger.verification import verify as verify
 
 PLAN_NOTES = "SELECT content FROM events WHERE decision = 0 AND kind = 'plan' ORDER BY event"
-_PROBE = "INSERT INTO counters VALUES ('probe', 1) ON CONFLICT (name) DO UPDATE SET value = counters.value + 1"
+_PROBE = (
+    "INSERT INTO counters VALUES ('probe', 1) ON CONFLICT (name) "
+    "DO UPDATE SET value = CASE counters.value WHEN 1 THEN 2 ELSE 1 END"
+)
 """Writes a row that nothing else reads; its value changes every time, so that there is something to write."""
 _MOST_COMMANDS = 512
 """The most commands in one transaction; with more, every caller would wait for the last one."""
@@ -39,11 +41,17 @@ class Ledger:
 
     def __init__(self, database: Database) -> None:
         self.database, self.seed = database, database.seed
+        self._last_event = 0
 
     def apply(self, commands: Sequence[Command]) -> list[Result]:
         """Execute commands in one durable transaction, each with its own result."""
         with self.database.transaction() as session:
-            return execute(self._begin(session, self.database.lock), commands)
+            transaction = self._begin(session, self.database.lock)
+            if transaction.last["event"] < self._last_event:
+                raise LedgerError("an older copy of the ledger is in its place; stop the service and put it back")
+            results = execute(transaction, commands)
+        self._last_event = transaction.last["event"]
+        return results
 
     def probe(self) -> None:
         """Try a durable write."""

@@ -162,6 +162,8 @@ class Settle:
             raise UsageError(f"the reward of an outcome must be a number of at most {LARGEST_REWARD:g}, either way")
         if any(not 0 <= amount < LARGEST_AMOUNT for amount in self.amounts.values()):
             raise UsageError(f"the amounts of an outcome must be at least 0 and below {LARGEST_AMOUNT:,}")
+        # SQLite stores -0.0 as 0.0, so the chain must not have it either.
+        object.__setattr__(self, "reward", self.reward + 0.0)
 
 
 @dataclass(frozen=True, slots=True)

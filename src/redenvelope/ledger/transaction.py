@@ -17,6 +17,7 @@ import msgspec
 from redenvelope.ledger.chain import LASTING, PERSONAL, next_link, personal_digest
 from redenvelope.ledger.database import Database, Session, placeholders
 from redenvelope.ledger.records import COUNTED, LARGEST_SUM, Balance, Charge, Decided, Status
+from redenvelope.ledger.tables import IDENTITY
 
 _ENCODE = msgspec.json.Encoder().encode
 _CLOSED = ("status", "reward", "closed_at")
@@ -138,7 +139,7 @@ class Transaction:
         """Lock out other writers, and load the balances."""
         last = {str(name): int(value) for name, value in session.rows(f"SELECT name, value FROM counters {lock}")}
         # Read after the lock is held: before, another writer might not have committed yet.
-        identity = dict(
+        identity = dict.fromkeys(IDENTITY, "") | dict(
             session.rows(
                 f"SELECT 'now', CAST({database.dialect.clock} AS TEXT) UNION ALL SELECT name, value FROM identity "
                 "UNION ALL SELECT 'chain', chain FROM events WHERE event = (SELECT max(event) FROM events)"

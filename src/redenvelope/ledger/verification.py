@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from redenvelope.ledger.database import Session
     from redenvelope.ledger.ledger import Ledger
 
-_UNREADABLE = (msgspec.MsgspecError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+_UNREADABLE = (
+    *(msgspec.MsgspecError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
+)
 """Errors that content written by something else than a ledger may raise."""
 _MOST_SHOWN = 200
 _MOST_FAULTS = 20
@@ -98,6 +100,7 @@ def verify(ledger: Ledger, head: str = "") -> Verification:
             replay.run()
         except (ledger.database.failures, *_UNREADABLE) as error:
             damage.append(f"rows cannot be read ({error})")
+    ledger.database.release()  # the thread may be one of its own
     budgets = [
         {"budget": name, "total": one.total, "held": one.held, "spent": one.spent}
         for name, one in sorted(replay.budgets.items())
@@ -195,8 +198,10 @@ class _Replay:
 
     def _follow(self, rows: Sequence[tuple[Any, ...]]) -> None:
         decided = [row[3] for row in rows if row[2] == "decide"]
-        decisions, charges = self._decisions_until(max(decided, default=0))
-        self._begin_decisions(max(decided, default=0), decisions)
+        # Numbers have no gaps, so a larger one is damage, for which there may not be enough memory.
+        last = min(max(decided, default=0), len(self._state) - 1 + len(decided))
+        decisions, charges = self._decisions_until(last)
+        self._begin_decisions(last, decisions)
         decode = msgspec.json.Decoder(list[tuple[str, int, int, int, int]]).decode
         for row in rows:
             event, chain = row[:7], row[7]
@@ -437,6 +442,8 @@ class _Replay:
     def _compare_counters(self) -> None:
         if self.decided != len(self._state) - 1:
             self._differs("decisions", f"numbers up to {len(self._state) - 1}", f"{self.decided} decided")
+        for (number,) in self._session.rows("SELECT event FROM events WHERE event < 1"):
+            self._differs(f"event {number}", "a row", "events begin with 1")
         for name, found in (("format", FORMAT), ("decision", len(self._state) - 1), ("event", self.last)):
             if self._counters.get(name) != found:
                 self._differs(f"counter {name}", self._counters.get(name), found)
@@ -461,7 +468,8 @@ def sqlite_damage(session: Session) -> Iterator[str]:
             yield from str(said).splitlines()[:_MOST_FAULTS]
     for table, row, parent, _ in session.rows("PRAGMA foreign_key_check"):
         yield f"row {row} of {table} refers to a row of {parent} that is not there"
-    found = session.rows("SELECT name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite^_%' ESCAPE '^'")
+    query = "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite^_stat_' ESCAPE '^'"
+    found = session.rows(query)
     yield from _differing({_name(one): one for one in SQLITE.statements()}, dict(found))
 
 
@@ -496,6 +504,9 @@ _RELATIONS = """
             || CASE WHEN indisvalid THEN '' ELSE 'not valid ' END || indkey::text
             || coalesce(pg_get_expr(indpred, indrelid), '')
             FROM pg_index JOIN pg_class AS index ON index.oid = indexrelid
+        UNION ALL SELECT oid, 'form', relkind::text || (relpersistence = 'u')::text || relrowsecurity FROM pg_class
+        UNION ALL SELECT ev_class, 'rule ' || rulename, pg_get_ruledef(oid) FROM pg_rewrite
+        UNION ALL SELECT inhparent, 'table with rows ' || inhrelid::regclass, '' FROM pg_inherits
     ) AS parts JOIN pg_class AS relation ON relation.oid = parts.of
     WHERE relation.oid IN ({})
 """

@@ -103,7 +103,10 @@ def load_active_plan(
 # Features of requests, checked against those that the plan was fitted with.
 
 _RESERVED = frozenset(
-    ("user", "step", "action", "propensity", "reward", "cost", "price", "plan", "eligible", "expired", "episode")
+    (
+        *("user", "step", "action", "propensity", "reward", "cost", "price", "plan", "eligible", "expired", "episode"),
+        *("holdout", "past as decided", "all labels"),
+    )
 )
 _PRICE_OF = "price of "
 _NUMBER: set[type] = {float, int, bool}
@@ -152,13 +155,15 @@ class ExpectedFeatures:
             **dict.fromkeys(self._labels, _TEXT),
             **dict.fromkeys(self._others, _ANY),
         }
-        taken = _RESERVED | {one.measure for one in charges.budgets}
-        clash = next((name for name in self.names if name in taken or name.startswith(_PRICE_OF)), None)
-        if clash is not None:
-            raise UsageError(
-                f"the plan has a feature {clash!r}, which is a column of the log that the ledger keeps; rename the "
-                "column in the log that the plan is made from, and fit again"
-            )
+        summed = {one.measure for one in charges.budgets}
+        written = [("feature", name, _RESERVED | summed) for name in self.names]
+        written += [("budget of", name, _RESERVED - {"cost", "reward"}) for name in sorted(summed)]
+        for kind, name, taken in written:
+            if name in taken or name.startswith(_PRICE_OF):
+                raise UsageError(
+                    f"the plan has a {kind} {name!r}, which is a column of the log that the ledger keeps; rename the "
+                    "column in the log that the plan is made from, and fit again"
+                )
 
     @property
     def kinds(self) -> dict[str, str]:

@@ -171,7 +171,7 @@ class Server(uvicorn.Server):
 
 def _connection(service: Service) -> Any:
     """The factory that uvicorn calls for each new connection."""
-    return partial(LimitedConnection, limits=service.settings.limits, refused=service.metrics.refused)
+    return partial(LimitedConnection, limits=service.settings.limits, refused=service.metrics.refused, waiting={})
 
 
 def _has_uvloop() -> bool:
@@ -228,9 +228,11 @@ def most_connections(limits: Limits) -> int:
 class LimitedConnection(HttpToolsProtocol):
     """A connection of uvicorn with limits; `check` is called regularly and enforces those on time."""
 
-    def __init__(self, *given: Any, limits: Limits, refused: Callable[[str], None], **named: Any) -> None:
+    def __init__(self, *given: Any, limits: Limits, refused: Callable[[str], None], waiting: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._limits, self._refused = limits, refused
+        self._waiting: dict[LimitedConnection, None] = waiting
+        """All connections without a complete request, the one that waits longest first."""
         self._most_connections = most_connections(limits)
         self._refusal = _MALFORMED
         self._head_bytes: int | None = 0
@@ -244,16 +246,20 @@ class LimitedConnection(HttpToolsProtocol):
         self._unsent_since: float | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """See asyncio; a connection above the limit is refused and closed at once."""
+        """See asyncio; above the limit, the connection that waits longest for a request is closed, or else this one."""
         super().connection_made(transport)
         self._reading_since = self.loop.time()
         if len(self.connections) > self._most_connections:
-            self._refuse(_FULL)
+            oldest = next(iter(self._waiting), self)
+            self._waiting.pop(oldest, None)
+            oldest._refuse(_FULL)
+        self._waiting[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio; uvicorn marks only the last request as disconnected, so mark the one being answered."""
         if self._answering is not None:
             self._answering.disconnected = True
+        self._waiting.pop(self, None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -311,6 +317,7 @@ class LimitedConnection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The request is complete."""
         self._reading_since, self._request_bytes, self._frame_bytes = None, 0, 0
+        self._waiting.pop(self, None)
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -318,6 +325,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._answering = self.pipeline[-1][0] if self.pipeline else None
         if not self.pipeline:
             self.cycle.body = bytearray()
+            self._waiting[self] = None
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -379,9 +387,8 @@ async def require_limits_hold() -> None:
     problem, lost = "a request is not told that its connection was lost", True
     try:
         for sent in (head + b"x" * 300, head + b"x: y\r\n" * 5, (head + b"\r\n") * 5, chunked + b"1;" + b"x" * 1_000):
-            made = LimitedConnection(
-                config=config, server_state=ServerState(), app_state={}, limits=limits, refused=heard.append
-            )
+            own: dict[str, Any] = {"limits": limits, "refused": heard.append, "waiting": {}}
+            made = LimitedConnection(config=config, server_state=ServerState(), app_state={}, **own)
             made.logger = silent
             made.connection_made(_Nowhere())
             made.data_received(sent)

@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from redenvelope.ledger.holds import Result
 from redenvelope.ledger.ledger import Clock, Ledger, Writer, steady_clock, verify
 from redenvelope.ledger.records import (
     COUNTED,
+    Balance,
     Begin,
     Choice,
     Correct,
@@ -129,7 +131,10 @@ class Service:
 
     async def start(self) -> None:
         """Load and compile the plan, fund the budgets, and begin to decide and to expire holds."""
+        if self.ledger.database.is_back_up:
+            raise UsageError("the ledger is a back-up; restore it first: redenvelope ledger restore FILE URL")
         self.active, self._budgets = await self._run(partial(self._load, self.folder))
+        self._require_fit(self.active, self._budgets)
         identity = Identify(self.clock(), None, self.active.plan.plan.record.money.currency or None, self.settings.mode)
         begin = Begin(replace(identity, by="serve"), tuple(replace(fund, by="serve") for fund in self._budgets))
         (result,) = await asyncio.wrap_future(self._writer.submit([begin]))
@@ -183,6 +188,8 @@ class Service:
         self._writer.close()
         self._planner.shutdown()
         self._reader.shutdown()
+        with suppress(LedgerError):
+            self.ledger.database.remember()
         self.ledger.close()
 
     async def decide(self, requests: Sequence[DecisionRequest]) -> list[DecisionAnswer | ApiError]:
@@ -241,6 +248,8 @@ class Service:
             try:
                 active, funds = await asyncio.get_running_loop().run_in_executor(None, self._load, folder)
                 self._require_same(funds)
+                currency = (await self.read(self.ledger.identity))["currency"]
+                self._require_fit(active, await self.read(self.ledger.balances), currency)
                 await self._note(active)
             except LedgerError as error:
                 raise _unavailable(error) from error
@@ -266,6 +275,18 @@ class Service:
         for one, other in zip(self._budgets, funds, strict=True):
             if (one.budget, one.measure) != (other.budget, other.measure):
                 raise UsageError(f"budget {one.budget!r} of the running campaign measures something else in this plan")
+
+    def _require_fit(self, active: ActivePlan, funds: Sequence[Fund | Balance], currency: str = "") -> None:
+        """Refuse a plan that is certified for a lower cap per user, or whose amounts are in another currency."""
+        own, most = active.plan.plan.record.money.currency, active.plan.plan.certificate.most_per_user
+        cap = funds[0].user_cap
+        if most is not None and (cap is None or cap > most * self.settings.minor_units + 1e-6):
+            raise UsageError(
+                f"the plan is certified for at most {most:.10g} per user, and the ledger allows more; lower its cap: "
+                f"redenvelope ledger change URL --user-cap {most:.10g}"
+            )
+        if currency and own and currency != own:
+            raise UsageError(f"the ledger has amounts in {currency!r}, and the plan in {own!r}")
 
     def _measures(self) -> dict[str, str]:
         return {fund.budget: fund.budget if fund.measure is None else fund.measure for fund in self._budgets}
@@ -417,6 +438,7 @@ class Service:
                 _LOG.warning("the balances could not be looked at: %s", error)
 
     def _watch(self) -> None:
+        self.ledger.database.remember()
         if self.active is not None:
             balances, short = self.ledger.balances(), self.metrics.short_decisions
             self.alerts.look(self.active, balances, self.settings, short, self.ledger.unpaid)

@@ -7,13 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 from redenvelope import (
+    Budget,
     Campaign,
     ColumnMap,
     Decider,
+    FitSettings,
     LogError,
     Plan,
     UsageError,
@@ -78,7 +81,11 @@ print(log_from_frame(pd.DataFrame(frame)))
         ({"budget": 3, "seeds": 1}, "did you mean seed?"),
         ({"budget": 3, "seed": -1}, "the seed"),
         ({"budget": 3, "campaign": "no.toml"}, "no such campaign file"),
-        ({"budget": 3, "campaign": {"budgets": []}}, "'budgets' is not an entry"),
+        ({"budget": 3, "campaign": {"budgets": []}}, "did you mean [[budget]]?"),
+        ({"budget": 3, "settings": {"seed": 1}}, "settings must be FitSettings"),
+        ({"budget": 3, "temperature": "hot"}, "temperature must be a number, not 'hot'"),
+        ({"budget": 3, "explore": True}, "explore must be a number, not True"),
+        ({"budget": 3, "confidence": None}, "confidence must be a number, not None"),
         ({"budget": 3, "campaign": 7}, "must be a Campaign"),
         ({"budget": 3, "columns": {"person": "x"}}, "'person' is not a role"),
         ({"budget": 3, "columns": "user=x"}, "must be a ColumnMap"),
@@ -89,6 +96,19 @@ def test_arguments_are_refused_before_the_log_is_read(given: dict[str, object], 
     with pytest.raises(UsageError) as refused:
         fit("there/is/no/such/log.parquet", **given)  # type: ignore[arg-type]
     assert said in str(refused.value)
+
+
+def test_what_is_no_plan_no_user_and_no_budget_is_refused(plan: Plan) -> None:
+    with pytest.raises(UsageError, match="by the path of its folder, not by 3"):
+        Decider(3)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="a mapping of names to values, such as a dict, not a str"):
+        plan.explain("17")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="read_parquet"):
+        plan.allocate("users.parquet")
+    with pytest.raises(UsageError, match="budgets must be a list of Budget"):
+        Campaign(budgets=Budget("all", per_user=2.5))  # type: ignore[arg-type]
+    assert Campaign(budgets=[Budget("all", per_user=2.5)]).budgets == (Budget("all", per_user=2.5),)  # type: ignore[arg-type]
+    assert FitSettings(seed=np.int64(3)) == FitSettings(seed=3)  # type: ignore[arg-type]
 
 
 def test_a_campaign_is_a_path_or_the_same_entries_in_a_dict(tmp_path: Path) -> None:
@@ -156,6 +176,9 @@ def test_remedies_name_arguments_in_python_and_options_in_commands() -> None:
     )
     assert for_reader("confirm with --known-before tier; or --missing-cost 0") == (
         'confirm with known_before=("tier",); or columns={"missing_cost": 0}'
+    )
+    assert for_reader("--columns user=a,cost=b --time sent --estimate-propensity") == (
+        'columns={"user": "a", "cost": "b", "time": "sent"}, estimate_propensity=True'
     )
     with speaking_to_commands():
         assert for_reader(SAID) == SAID

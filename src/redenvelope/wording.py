@@ -98,8 +98,9 @@ def command_has(options: Iterable[str]) -> None:
 def for_reader(text: str) -> str:
     """A message with its options as its reader writes them: arguments in Python, or options that the command has."""
     known = _options.get()
-    if known is None:
-        return _OPTION.sub(_as_argument, text)
+    if known is None:  # several options are arguments of one call
+        named = _OPTION.sub(_as_argument, text)
+        return named.replace("} columns={", ", ").replace("} estimate_propensity=", "}, estimate_propensity=")
     return _OPTION.sub(lambda found: _as_option(found, known), text) if known else text
 
 

@@ -7,10 +7,9 @@ import json
 import time as clock
 from contextlib import closing
 from datetime import UTC, datetime
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -32,12 +31,7 @@ _BYTES_PER_ROW = 300
 """Approximate bytes per simulated row while it is drawn."""
 
 
-class CampaignName(StrEnum):
-    """The simulated campaigns."""
-
-    TWO_STEP = "two-step"
-    ENVELOPES = "envelopes"
-    ENVELOPES_RULES = "envelopes-rules"
+CampaignName = Literal["two-step", "envelopes", "envelopes-rules"]
 
 
 def demo(
@@ -80,7 +74,8 @@ def demo(
     )
     _write_table(campaign.log(users, seed), path)
     console.print(
-        f"[bold]2. fit[/] the best plan for {budget:g} per user  (redenvelope fit {path} --budget {budget:g})"
+        f"[bold]2. fit[/] the best plan for {budget:g} per user  (redenvelope fit {path} --budget {budget:g} "
+        f"--history none --out {out / 'plan'})"
     )
     # The features of this campaign describe its state completely, and its exact truth is computed by state.
     settings = FitSettings(seed=seed, history="none")
@@ -89,7 +84,7 @@ def demo(
         plan = plan.with_source(path.name, ColumnMap(), datetime.now(UTC).date().isoformat())
         save_with_report(plan, out / "plan")
     show_plan(plan, out / "plan")
-    console.print("[bold]3. truth[/] simulated, so it can be known: what does the plan really cost and earn?")
+    console.print("[bold]3. truth[/] of this simulated campaign: what does the plan really cost and earn?")
     shares = plan.policy.pricing.shares
     followed = [(share, partial(plan.policy.probabilities, row=row)) for row, share in enumerate(shares)]
     rows = plan_truth_rows(campaign, followed, budget)
@@ -101,7 +96,7 @@ def demo(
 
 def simulate(
     name: Annotated[
-        CampaignName, typer.Argument(metavar="two-step|envelopes|envelopes-rules", help="The campaign to simulate.")
+        CampaignName, typer.Argument(metavar="CAMPAIGN", help="The campaign: two-step, envelopes or envelopes-rules.")
     ],
     out: Annotated[Path, options.path_option("Where to write the log (.parquet or .csv).")],
     users: Annotated[int, typer.Option(min=1, help="Number of users.")] = 20_000,
@@ -123,10 +118,10 @@ def simulate(
         raise UsageError(f"{out}: the log is written as .parquet or .csv; choose one of the two endings")
     require_writable(out)
     require_outside(out)
-    if name is CampaignName.ENVELOPES_RULES:
+    if name == "envelopes-rules":
         _simulate_rules(out, users, seed, truth, as_json)
         return
-    campaign: Campaign = two_step() if name is CampaignName.TWO_STEP else EnvelopeCampaign(population=1_000)
+    campaign: Campaign = two_step() if name == "two-step" else EnvelopeCampaign(population=1_000)
     require_memory(users * campaign.steps * _BYTES_PER_ROW, f"a log of {users:,} users", "ask for fewer users")
     frame = campaign.log(users, seed)
     _write_table(frame, out)

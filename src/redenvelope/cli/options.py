@@ -35,7 +35,7 @@ def given_path(given: str | Path) -> Path:
 def given_text(text: str) -> str:
     """Parse a path or a glob; see `given_path`."""
     if not text.strip():
-        raise UsageError("an empty text names no file or folder; give it a name (. is the folder you are in)")
+        raise typer.BadParameter("an empty text names no file or folder; give it a name (. is the folder you are in)")
     return text
 
 

@@ -248,11 +248,15 @@ def report_outside(encoding: NumberEncoding, values: NDArray[np.float32], findin
             count=len(outside),
             rows=[int(row) + 1 for row in outside[:EXAMPLES]],
             examples=[f"{value:.6g}" for value in beyond[:EXAMPLES]],
-            share=f"{len(outside) / len(values):.1%}",
+            share=_share(len(outside) / len(values)),
             reach=f"{float(beyond.min()):.6g} to {float(beyond.max()):.6g}",
             low=f"{encoding.low:.6g}",
             high=f"{encoding.high:.6g}",
         )
+
+
+def _share(share: float) -> str:
+    return f"{share:.1%}" if share >= 0.001 else "under 0.1%"
 
 
 def _shown(values: pl.Series) -> list[object]:

@@ -221,7 +221,7 @@ def test_mistakes_around_plans_are_answered_in_a_few_lines(
     assert_refused(run_here("allocate", tmp_path / "none", *decided), "no such folder; give the folder that fit")
     assert_refused(run_here("allocate", envelopes, *decided), "a file, not a plan folder")
     assert_refused(run_here("allocate", "", *decided), "'PLAN': an empty text names no file")
-    assert_refused(run_here("simulate", "marketing", *decided[1:]), "'CAMPAIGN': 'marketing' is not one of 'two-step'")
+    assert_refused(run_here("simulate", "marketing", *decided[1:]), "no campaign 'marketing'; simulate two-step")
     assert_refused(run_here("allocate", fitted[0], tmp_path / "no.csv", "--out", tmp_path / "d.csv"), "no such file")
     assert_refused(run_here("frontier", fitted[0], "--reward", 99), "no plan is sure to earn 99")
     assert not (tmp_path / "plan").exists()

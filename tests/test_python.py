@@ -26,7 +26,7 @@ from redenvelope import (
     two_step,
 )
 from redenvelope.log.rules import RULES
-from redenvelope.wording import command_has, for_reader, speaking_to_commands
+from redenvelope.wording import command_has, for_reader, interval, speaking_to_commands
 from tests.program import COMMANDS, run_here
 from tests.quick_programs import quick_programs
 from tests.two_step_plan import BUDGET, QUICK, plan, stages
@@ -162,6 +162,21 @@ def test_a_plan_of_several_budgets_prints_each(plan: Plan) -> None:
     assert "money 2.93, pushes 1.5" in said.replace("2.929", "2.93")
     assert "costs, money" in said
     assert "costs, pushes" in said
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        ((3.0, 3.18), "3.00 to 3.18"),
+        ((-3.0, 2.5), "−3.0 to 2.5"),
+        ((0.067, 0.0785), "0.0670 to 0.0785"),
+        ((999.0, 1001.0), "999 to 1,001"),
+        ((-np.inf, 3.12), "−∞ to 3.12"),
+        ((1e-9, 2.0), "1e−09 to 2"),
+    ],
+)
+def test_the_ends_of_an_interval_have_equally_many_decimals(ends: tuple[float, float], said: str) -> None:
+    assert interval(*ends) == said
 
 
 # Remedies in the language of who reads them

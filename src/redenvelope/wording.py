@@ -50,8 +50,16 @@ def signed(value: float | None, digits: int = 3) -> str:
 def interval(lower: float | None, upper: float | None) -> str:
     """The two ends of an interval, with equally many decimals."""
     ends = [number(end, 3) for end in (lower, upper)]
-    places = [0 if "e" in end else len(end.partition(".")[2]) for end in ends]
-    return " to ".join(end + "0" * (max(places) - own) if own else end for end, own in zip(ends, places, strict=True))
+    places = max(0 if "e" in end else len(end.partition(".")[2]) for end in ends)
+    return " to ".join(_padded(end, places) for end in ends)
+
+
+def _padded(shown: str, places: int) -> str:
+    """A short number as shown, with zeros up to so many decimals."""
+    whole, _, decimals = shown.partition(".")
+    if not places or not whole.lstrip("−").isdigit() or "e" in decimals:
+        return shown
+    return f"{whole}.{decimals:0<{places}}"
 
 
 def html_block(title: str, sentences: Iterable[str], rows: Iterable[tuple[str, str]] = ()) -> str:

@@ -68,7 +68,7 @@ def test_what_the_log_does_not_show_is_not_claimed() -> None:
     text = " ".join(verdicts(audit_log(told)))
     assert "The log does not show whether a higher cost earns more" in text
     assert "Assignment looks random" in text
-    text = " ".join(verdicts(audit_log(told.unique("action", maintain_order=True))))
+    text = " ".join(verdicts(audit_log(told.drop("age").unique("action", maintain_order=True))))
     assert "There are too few users to say whether assignment depends on the features." in text
 
 

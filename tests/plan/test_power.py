@@ -44,7 +44,7 @@ def with_gain(plan: Plan, gain: float, lower: float) -> Plan:
 
 
 def test_a_plan_without_a_gain_is_not_sized_for_one(plan: Plan, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"earns 0\.2 less per user than what was logged; give gain=…"):
+    with pytest.raises(UsageError, match=r"earns 0\.2 less per user than was logged; give gain=…"):
         users_for_test(with_gain(plan, -0.2, -0.5))
     assert users_for_test(with_gain(plan, -0.2, -0.5), gain=0.1)["gain"] == 0.1
     unsure = with_gain(plan, 0.2, -0.1)

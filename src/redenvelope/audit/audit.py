@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from math import ceil, inf, isinf
+from math import ceil, inf
 from typing import Any
 
 import numpy as np
@@ -545,7 +545,7 @@ def _assignment(audit: Audit) -> str:
     evidence = audit.assignment
     if audit.propensity_source == "estimated":
         return "Propensities are estimated, not logged: an unobserved cause of assignment can bias every figure."
-    if isinf(evidence.standard_error):
+    if evidence.looks_random and any(finding.rule == "few_users" for finding in audit.findings):
         return "There are too few users to say whether assignment depends on the features."
     if evidence.looks_random:
         return "Assignment looks random: on held-out users, the features do not predict which action was logged."

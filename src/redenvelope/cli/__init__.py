@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 import typer.core
@@ -17,21 +17,8 @@ from redenvelope.wording import command_has
 
 __all__ = ["app", "main"]
 
-
-class _Commands(typer.core.TyperGroup):
-    """The commands; a value that is refused is told without the type of Python's exception."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except typer.BadParameter as error:
-            error.message = error.message.removeprefix("Value error, ")
-            raise
-
-
 app = typer.Typer(
     name="redenvelope",
-    cls=_Commands,
     help="From a log of past incentives to the best spending plan a budget can buy, checked before any money is spent.",
     no_args_is_help=True,
     add_completion=False,

@@ -9,7 +9,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 _BYTES_PER_ROW = 300
 """Approximate bytes per simulated row while it is drawn."""
-
-
-CampaignName = Literal["two-step", "envelopes", "envelopes-rules"]
 
 
 def demo(
@@ -96,7 +93,7 @@ def demo(
 
 def simulate(
     name: Annotated[
-        CampaignName, typer.Argument(metavar="CAMPAIGN", help="The campaign: two-step, envelopes or envelopes-rules.")
+        str, typer.Argument(metavar="CAMPAIGN", help="The campaign: two-step, envelopes or envelopes-rules.")
     ],
     out: Annotated[Path, options.path_option("Where to write the log (.parquet or .csv).")],
     users: Annotated[int, typer.Option(min=1, help="Number of users.")] = 20_000,
@@ -114,6 +111,8 @@ def simulate(
     from redenvelope.simulate.envelopes import EnvelopeCampaign
     from redenvelope.simulate.finite import two_step
 
+    if name not in ("two-step", "envelopes", "envelopes-rules"):
+        raise UsageError(f"there is no campaign {name!r}; simulate two-step, envelopes or envelopes-rules")
     if out.suffix.lower() not in (".parquet", ".csv"):
         raise UsageError(f"{out}: the log is written as .parquet or .csv; choose one of the two endings")
     require_writable(out)
@@ -311,10 +310,9 @@ def _go_live(campaign: EnvelopeCampaign, plan: Plan, out: Path, budget: float, c
     total = round(100 * budget * crowd)
     service = Service(out / "plan", create_ledger(f"sqlite:///{ledger}", seed=0), [Fund("budget", total, 0)], settings)
     people = EnvelopeCrowd(campaign, crowd, seed=7, consumption=1.2)
+    typer.echo("4. live: starting the service")
     with serving(service) as port, closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
-        typer.echo(
-            f"4. live: {crowd:,} users who redeem a fifth more often than the log said; watch http://127.0.0.1:{port}/"
-        )
+        typer.echo(f"{crowd:,} users who redeem a fifth more often than the log said; watch http://127.0.0.1:{port}/")
         earned = _walk_in(people, plan, connection, campaign.steps, seconds)
         found = _answered(connection, "GET", "/v1/campaign")
     money = found["budgets"][0]

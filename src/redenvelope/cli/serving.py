@@ -152,6 +152,7 @@ def serve(
         settings = settings_in(mode or found.identity()["mode"] or "strict", units)
         clock = steady_clock(found.now())
         funds = funds_for(funded_budgets(loaded, units), totals, caps, clock()) if totals else own
+        typer.echo("starting: the first start of a plan compiles it, which takes some seconds", err=True)
         service = Service(plan, found, funds, settings, most, clock, hook)
         where = f"http://{f'[{host}]' if ':' in host else host}:{opened.getsockname()[1]}"
         if audience is None:

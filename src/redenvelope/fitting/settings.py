@@ -111,9 +111,10 @@ class FitSettings:
         whole = isinstance(members, int) and not isinstance(members, bool)
         if not (whole and 1 <= members <= MOST_MEMBERS):
             raise UsageError(f"cross_fit is a whole number of groups from 1 to {MOST_MEMBERS}, not {members!r}")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, Integral) or not 0 <= self.seed < 2**32:
+        seed: Any = self.seed
+        if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= int(seed) < 2**32:
             raise UsageError(f"the seed must be a whole number from 0 to {2**32 - 1:,}, not {self.seed!r}")
-        object.__setattr__(self, "seed", int(self.seed))
+        object.__setattr__(self, "seed", int(seed))
         if not 0.5 < self.confidence < 1:
             raise UsageError(f"the confidence must be between 0.5 and 1, such as 0.95, not {self.confidence}")
 

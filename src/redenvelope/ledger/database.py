@@ -182,7 +182,7 @@ class Database(ABC):
         """Refuse to create a ledger if none is to be created, or if one was known here before."""
         if access in ("read", "write"):
             raise LedgerError(
-                f"{self._name}: there is no ledger; check the path, or create one with redenvelope ledger create (or serve --budget-total)"
+                f"{self._name}: there is no ledger; check the path, or create one with redenvelope ledger create"
             )
         if access == "first" and self._marker is not None and self._marker.exists():
             raise LedgerError(

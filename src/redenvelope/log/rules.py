@@ -304,9 +304,7 @@ _ROW_RULES = {
     "user_type": Rule(
         "error", "user ids are {type}, neither text nor integers", "write the id as text or as an integer"
     ),
-    "user_not_finite": Rule(
-        "error", "{count:NaN or infinite id}", "remove the rows, or repair the export of the id"
-    ),
+    "user_not_finite": Rule("error", "{count:NaN or infinite id}", "remove the rows, or repair the export of the id"),
     "user_not_integer": Rule("error", "{count:id} with a fraction", "store the id as text or as an integer"),
     "user_too_large": Rule(
         "error",
@@ -635,8 +633,8 @@ _AUDIT_RULES = {
     ),
     "overlap_thin": Rule(
         "warning",
-        "too few effective users {when}: of {users:user}, {effective:.0f} effective ones are left for a fixed action by "
-        "step {at_step}, and {needed} are needed among the {share} held out for the check",
+        "too few effective users {when}: of {users:user}, {effective:.0f} effective ones are left for a fixed action "
+        "by step {at_step}, and {needed} are needed among the {share} held out for the check",
         "plan few steps ahead, prefer plans close to the logged behaviour, or log more users",
     ),
 }

@@ -116,10 +116,6 @@ class ComparedPolicy:
     reward_difference_upper: float
 
 
-_SHOWN = 0.005
-"""Shares below this would be shown as 0%."""
-
-
 @dataclass(frozen=True)
 class Untargeted:
     """The best untargeted mixture at the plan's own cost, and what the plan adds to it on the same users.
@@ -138,7 +134,8 @@ class Untargeted:
 
     def mixture(self) -> str:
         """The mixture in words."""
-        given = [pair for pair in zip(self.actions, self.shares, strict=True) if pair[1] >= _SHOWN]
+        # Shares that would be shown as 0% are left out.
+        given = [pair for pair in zip(self.actions, self.shares, strict=True) if pair[1] >= 0.005]
         (first, share), *others = sorted(given, key=lambda pair: pair[1])
         if not others:
             return f"giving {first!r} to everybody"

@@ -280,7 +280,7 @@ def users_for_test(
     expected = own.reward_difference if gain is None else gain
     if gain is None and expected <= 0:
         raise UsageError(
-            f"there is no gain to see: on the check users the plan earns {number(-expected)} less per user than what was "
+            f"there is no gain to see: on the check users the plan earns {number(-expected)} less per user than was "
             "logged; give --gain, the gain per user that the test is to see"
         )
     if not np.isfinite(expected) or expected == 0:

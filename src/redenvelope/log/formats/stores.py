@@ -22,8 +22,7 @@ _PATIENCE = 300.0
 _REFUSED = re.compile(r"(status|error)\W+40[13]\b|forbidden|unauthorized|credential", re.IGNORECASE)
 """How stores say that the caller may not; the number alone also occurs in durations and ports."""
 
-
-_NO_ANSWER = re.compile(r"object-store error|error sending request", re.IGNORECASE)
+_FAILED = ("object-store error", "error sending request")
 
 
 def scan_address(address: str, patience: float = _PATIENCE) -> pl.LazyFrame:
@@ -73,7 +72,7 @@ def _remedy(error: BaseException, said: str) -> str:
         return (
             "the store refuses; check that the credentials are where its own tools expect them (AWS_ACCESS_KEY_ID, …)"
         )
-    if isinstance(error, TimeoutError | ConnectionError) or _NO_ANSWER.search(said):
+    if isinstance(error, TimeoutError | ConnectionError) or any(words in said for words in _FAILED):
         return "the store fails or does not answer, also when asked again; check the endpoint, or try again later"
     return "this cannot be read as Parquet, the only format that is read from an object store; convert it"
 

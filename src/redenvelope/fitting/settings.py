@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
@@ -127,7 +127,7 @@ class FitSettings:
 
 def settings_of(settings: FitSettings | None, choices: Mapping[str, Any]) -> FitSettings:
     """The settings with some fields replaced by keyword."""
-    if not isinstance(settings, FitSettings | None):
+    if settings is not None and not is_dataclass(settings):
         raise UsageError(f"settings must be FitSettings, not {settings!r:.60}; fit also takes its fields by name")
     base = settings or FitSettings()
     known = [entry.name for entry in fields(base)]

@@ -40,7 +40,7 @@ def rules_page() -> str:
         lines += [f"## {severity.capitalize()}: {meaning}", "", "| rule | what it says | what to do |", "|---|---|---|"]
         for name, rule in RULES.items():
             if rule.severity == severity:
-                message = re.sub(r"{count:(\w+)}", r"{count} \1s", rule.message)
+                message = re.sub(r"{(count|users):([\w ]*[a-z])}", r"{\1} \2s", rule.message)
                 lines.append(f"| `{name}` | {_cell(message)} | {_cell(rule.remedy)} |")
         lines.append("")
     lines += ["## Limits", "", "What is beyond is refused in words, before memory or time is spent on it.", ""]

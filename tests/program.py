@@ -30,6 +30,16 @@ COMMANDS = _leaves(typer.main.get_command(app))
 """The commands, those in groups too, by all of their words."""
 
 
+def understood(given: list[str]) -> None:
+    """Parse a command line as the program does; nothing of it is run."""
+    if given[0] in ("--help", "--version"):
+        return
+    name = tuple(given[:2]) if tuple(given[:2]) in COMMANDS else tuple(given[:1])
+    assert name in COMMANDS, f"no such command: {given}"
+    with COMMANDS[name].make_context(name[-1], given[len(name) :]):
+        pass
+
+
 def run(
     *arguments: object,
     folder: Path | None = None,

@@ -1,6 +1,7 @@
 """Every command through the real program, with good and with bad input."""
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +9,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.program import run, run_here
+from tests.documents import commands
+from tests.program import run, run_here, understood
 from tests.two_step_plan import models_that_train_quickly
 
 
@@ -206,7 +208,7 @@ def test_mistakes_around_plans_are_answered_in_a_few_lines(
     fitted: tuple[Path, subprocess.CompletedProcess[str]], envelopes: Path, tmp_path: Path
 ) -> None:
     out = ["--out", tmp_path / "plan"]
-    assert_refused(run_here("fit", envelopes, *out), "either --budget, the mean cost")
+    assert_refused(run_here("fit", envelopes, *out), "give a goal: --budget, the mean cost")
     assert "log (" not in run_here("fit", envelopes, *out).stderr, "before a long log is read"
     for amount in ("1,000", "5 €", "nan", "-1"):
         assert_refused(run_here("fit", envelopes, *out, "--budget", amount), "not a plain number of 0 or more")
@@ -214,7 +216,12 @@ def test_mistakes_around_plans_are_answered_in_a_few_lines(
     assert_refused(run_here("fit", envelopes, *out, "--budget-total", 1000), "--audience")
     assert_refused(run_here("fit", envelopes, *out, "--budget", 4, "--method", "magic"), "planned, learned or bandit")
     assert_refused(run_here("fit", tmp_path / "none.parquet", *out, "--budget", 4), "no such file")
-    assert_refused(run_here("allocate", tmp_path, envelopes, "--out", tmp_path / "d.csv"), "not a complete plan folder")
+    decided = (envelopes, "--out", tmp_path / "d.csv")
+    assert_refused(run_here("allocate", tmp_path, *decided), "not a complete plan folder")
+    assert_refused(run_here("allocate", tmp_path / "none", *decided), "no such folder; give the folder that fit")
+    assert_refused(run_here("allocate", envelopes, *decided), "a file, not a plan folder")
+    assert_refused(run_here("allocate", "", *decided), "'PLAN': an empty text names no file")
+    assert_refused(run_here("simulate", "marketing", *decided[1:]), "no campaign 'marketing'; simulate two-step")
     assert_refused(run_here("allocate", fitted[0], tmp_path / "no.csv", "--out", tmp_path / "d.csv"), "no such file")
     assert_refused(run_here("frontier", fitted[0], "--reward", 99), "no plan is sure to earn 99")
     assert not (tmp_path / "plan").exists()
@@ -229,3 +236,6 @@ def test_demo_runs_end_to_end(program: Callable[..., subprocess.CompletedProcess
     assert (tmp_path / "demo" / "plan" / "certificate.json").is_file()
     for word in ("simulate", "fit", "truth", "optimum", "bandit", "uniform", "this plan"):
         assert word in result.stdout
+    (typed,) = re.findall(r"\((redenvelope [^)]*)\)", result.stdout)  # what the demo says that it does can be typed
+    for given in commands(typed, "redenvelope"):
+        understood(given)

@@ -19,7 +19,7 @@ import pytest
 
 from redenvelope import Budget, Campaign, Plan, two_step
 from tests.documents import FENCE, PAGES, ROOT, Block, blocks, commands, lines, spans
-from tests.program import COMMANDS, run_here
+from tests.program import run_here, understood
 from tests.two_step_plan import campaign, log, plan, small_models, stages
 
 __all__ = ["campaign", "log", "plan", "small_models", "stages"]
@@ -43,16 +43,6 @@ FEWER = ("--users 6000", "--users 1500")
 """Users of a log that is simulated, and how many where models are small."""
 
 MINUTES = 40
-
-
-def understood(given: list[str]) -> None:
-    """Parse a command line as the program does; nothing of it is run."""
-    if given[0] in ("--help", "--version"):
-        return
-    name = tuple(given[:2]) if tuple(given[:2]) in COMMANDS else tuple(given[:1])
-    assert name in COMMANDS, f"no such command: {given}"
-    with COMMANDS[name].make_context(name[-1], given[len(name) :]):
-        pass
 
 
 # What is looked up in a moment

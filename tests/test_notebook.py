@@ -23,6 +23,8 @@ def test_it_is_stored_without_what_a_run_leaves_behind() -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_it_leads_from_a_frame_to_a_served_decision(tmp_path: Path) -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
+    # A reader has pandas, and what redenvelope brings.
+    notebook.cells.insert(0, nbformat.v4.new_code_cell('import sys; sys.modules["pyarrow"] = None'))
     resources = {"metadata": {"path": str(tmp_path)}}
     NotebookClient(notebook, timeout=600, kernel_name="python3", resources=resources).execute()
     told = "\n".join(

@@ -7,13 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 from redenvelope import (
+    Budget,
     Campaign,
     ColumnMap,
     Decider,
+    FitSettings,
     LogError,
     Plan,
     UsageError,
@@ -23,7 +26,7 @@ from redenvelope import (
     two_step,
 )
 from redenvelope.log.rules import RULES
-from redenvelope.wording import command_has, for_reader, speaking_to_commands
+from redenvelope.wording import command_has, for_reader, interval, speaking_to_commands
 from tests.program import COMMANDS, run_here
 from tests.quick_programs import quick_programs
 from tests.two_step_plan import BUDGET, QUICK, plan, stages
@@ -78,7 +81,11 @@ print(log_from_frame(pd.DataFrame(frame)))
         ({"budget": 3, "seeds": 1}, "did you mean seed?"),
         ({"budget": 3, "seed": -1}, "the seed"),
         ({"budget": 3, "campaign": "no.toml"}, "no such campaign file"),
-        ({"budget": 3, "campaign": {"budgets": []}}, "'budgets' is not an entry"),
+        ({"budget": 3, "campaign": {"budgets": []}}, "did you mean [[budget]]?"),
+        ({"budget": 3, "settings": {"seed": 1}}, "settings must be FitSettings"),
+        ({"budget": 3, "temperature": "hot"}, "temperature must be a number, not 'hot'"),
+        ({"budget": 3, "explore": True}, "explore must be a number, not True"),
+        ({"budget": 3, "confidence": None}, "confidence must be a number, not None"),
         ({"budget": 3, "campaign": 7}, "must be a Campaign"),
         ({"budget": 3, "columns": {"person": "x"}}, "'person' is not a role"),
         ({"budget": 3, "columns": "user=x"}, "must be a ColumnMap"),
@@ -89,6 +96,19 @@ def test_arguments_are_refused_before_the_log_is_read(given: dict[str, object], 
     with pytest.raises(UsageError) as refused:
         fit("there/is/no/such/log.parquet", **given)  # type: ignore[arg-type]
     assert said in str(refused.value)
+
+
+def test_what_is_no_plan_no_user_and_no_budget_is_refused(plan: Plan) -> None:
+    with pytest.raises(UsageError, match="by the path of its folder, not by 3"):
+        Decider(3)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="a mapping of names to values, such as a dict, not a str"):
+        plan.explain("17")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="read_parquet"):
+        plan.allocate("users.parquet")
+    with pytest.raises(UsageError, match="budgets must be a list of Budget"):
+        Campaign(budgets=Budget("all", per_user=2.5))  # type: ignore[arg-type]
+    assert Campaign(budgets=[Budget("all", per_user=2.5)]).budgets == (Budget("all", per_user=2.5),)  # type: ignore[arg-type]
+    assert FitSettings(seed=np.int64(3)) == FitSettings(seed=3)  # type: ignore[arg-type]
 
 
 def test_a_campaign_is_a_path_or_the_same_entries_in_a_dict(tmp_path: Path) -> None:
@@ -144,6 +164,21 @@ def test_a_plan_of_several_budgets_prints_each(plan: Plan) -> None:
     assert "costs, pushes" in said
 
 
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        ((3.0, 3.18), "3.00 to 3.18"),
+        ((-3.0, 2.5), "−3.0 to 2.5"),
+        ((0.067, 0.0785), "0.0670 to 0.0785"),
+        ((999.0, 1001.0), "999 to 1,001"),
+        ((-np.inf, 3.12), "−∞ to 3.12"),
+        ((1e-9, 2.0), "1e−09 to 2"),
+    ],
+)
+def test_the_ends_of_an_interval_have_equally_many_decimals(ends: tuple[float, float], said: str) -> None:
+    assert interval(*ends) == said
+
+
 # Remedies in the language of who reads them
 
 SAID = "leave it out with --ignore notes, name it with --columns user=a,cost=b; or --estimate-propensity; or --time."
@@ -156,6 +191,9 @@ def test_remedies_name_arguments_in_python_and_options_in_commands() -> None:
     )
     assert for_reader("confirm with --known-before tier; or --missing-cost 0") == (
         'confirm with known_before=("tier",); or columns={"missing_cost": 0}'
+    )
+    assert for_reader("--columns user=a,cost=b --time sent --estimate-propensity") == (
+        'columns={"user": "a", "cost": "b", "time": "sent"}, estimate_propensity=True'
     )
     with speaking_to_commands():
         assert for_reader(SAID) == SAID

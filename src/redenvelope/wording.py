@@ -50,8 +50,16 @@ def signed(value: float | None, digits: int = 3) -> str:
 def interval(lower: float | None, upper: float | None) -> str:
     """The two ends of an interval, with equally many decimals."""
     ends = [number(end, 3) for end in (lower, upper)]
-    places = [0 if "e" in end else len(end.partition(".")[2]) for end in ends]
-    return " to ".join(end + "0" * (max(places) - own) if own else end for end, own in zip(ends, places, strict=True))
+    places = max(0 if "e" in end else len(end.partition(".")[2]) for end in ends)
+    return " to ".join(_padded(end, places) for end in ends)
+
+
+def _padded(shown: str, places: int) -> str:
+    """A short number as shown, with zeros up to so many decimals."""
+    whole, _, decimals = shown.partition(".")
+    if not places or not whole.lstrip("−").isdigit() or "e" in decimals:
+        return shown
+    return f"{whole}.{decimals:0<{places}}"
 
 
 def html_block(title: str, sentences: Iterable[str], rows: Iterable[tuple[str, str]] = ()) -> str:
@@ -98,8 +106,9 @@ def command_has(options: Iterable[str]) -> None:
 def for_reader(text: str) -> str:
     """A message with its options as its reader writes them: arguments in Python, or options that the command has."""
     known = _options.get()
-    if known is None:
-        return _OPTION.sub(_as_argument, text)
+    if known is None:  # several options are arguments of one call
+        named = _OPTION.sub(_as_argument, text)
+        return named.replace("} columns={", ", ").replace("} estimate_propensity=", "}, estimate_propensity=")
     return _OPTION.sub(lambda found: _as_option(found, known), text) if known else text
 
 

@@ -1,6 +1,8 @@
 import json
 import re
 
+import numpy as np
+import polars as pl
 import pytest
 
 from redenvelope import audit_log
@@ -53,8 +55,21 @@ def test_overlap_is_judged_on_those_who_check(users: int, sentences: list[str]) 
 def test_the_audit_of_a_choosy_logger_in_sentences() -> None:
     text = " ".join(verdicts(audit_log(log_of(campaign(RISING, COSTS, SKEWED_3), users=3_000))))
     assert "Assignment depends on the features" in text
-    assert "Higher cost earns more, as far as the log shows" in text
+    assert "A higher cost earns more, as far as the log shows" in text
     assert "Carry-over between steps is not significant" in text
+
+
+def test_what_the_log_does_not_show_is_not_claimed() -> None:
+    """Rewards that are drawn alike for every action are no evidence that a higher cost earns more."""
+    draw = np.random.default_rng(5)
+    action = draw.integers(0, 3, 300)
+    frame = {"user": range(300), "step": 0, "action": action, "propensity": 1 / 3, "cost": action}
+    told = pl.DataFrame(frame).with_columns(reward=draw.integers(0, 2, 300), age=draw.normal(size=300))
+    text = " ".join(verdicts(audit_log(told)))
+    assert "The log does not show whether a higher cost earns more" in text
+    assert "Assignment looks random" in text
+    text = " ".join(verdicts(audit_log(told.drop("age").unique("action", maintain_order=True))))
+    assert "There are too few users to say whether assignment depends on the features." in text
 
 
 def test_budgets_are_judged_against_fixed_actions() -> None:

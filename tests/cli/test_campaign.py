@@ -27,9 +27,11 @@ def refused(log: Path, content: str, *words: str) -> None:
 def test_mistakes_of_the_file_are_said_together(log: Path) -> None:
     refused(
         log,
-        '[[budget]]\nname = "a"\nper_user = -1\n[[rule]]\nactions = [8]\nonly_where = "tenure_days >="\n'
-        "[explore]\nshare = 3\n",
-        "mistaken.toml: 3 mistakes",
+        'audiance = 7\n[[budget]]\nname = "a"\nper_user = -1\n[[rule]]\nactions = [8]\nonly_where = "tenure_days >="\n'
+        "[explore]\nshare = 3\n[colums]\nx = 1\n",
+        "mistaken.toml: 5 mistakes",
+        "'audiance' is not an entry of a campaign file; did you mean audience?",
+        "'colums' is not an entry of a campaign file; did you mean [columns]?",
         "[[budget]] 1, per_user: must be a number of at least 0",
         "[[rule]] 1, only_where: cannot be read: character 15",
         "[explore], share: must be a share from 0 to 1",

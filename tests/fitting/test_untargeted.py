@@ -146,7 +146,7 @@ def test_a_plan_cheaper_than_any_fixed_action_is_compared_as_it_is(fold: tuple[E
     [
         ((0.1, 0.3), "at the same cost."),
         ((-0.1, 0.5), "the log cannot show that targeting helps"),
-        ((-0.4, -0.1), "targeting hurts"),
+        ((-0.4, -0.1), "targeting and exploration cost more than they bring"),
     ],
 )
 def test_the_sentence_says_what_the_interval_shows(interval: tuple[float, float], words: str) -> None:

@@ -121,8 +121,14 @@ def test_a_refusal_is_about_credentials(status: str, store: ObjectStore, tmp_pat
         sink_address(users().lazy(), "s3://bucket/never.parquet", 1)
 
 
-def test_a_duration_and_a_port_with_403_in_them_are_no_refusal() -> None:
-    said = "object-store error: Error performing GET http://127.0.0.1:40340/bucket/0.parquet in 6.540138055s"
+@pytest.mark.parametrize(
+    "said",
+    [
+        "object-store error: Error performing GET http://127.0.0.1:40340/bucket/0.parquet in 6.540138055s",
+        "error sending request for url (https://bucket.s3.amazonaws.com/)",
+    ],
+)
+def test_a_store_that_cannot_be_reached_is_no_refusal_and_no_other_format(said: str) -> None:
     with pytest.raises(UsageError, match="try again later"), store_failures("s3://bucket/0.parquet"):
         raise OSError(said)
 

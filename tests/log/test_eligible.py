@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from redenvelope import ModelError, audit_log, log_from_frame, read_log
+from redenvelope import LogError, ModelError, audit_log, log_from_frame, read_log
 from redenvelope.log.eligibility import listed_actions
 from redenvelope.log.log import ActionCatalogue
 from tests.partitioned_log import read_partitions
@@ -82,6 +82,12 @@ def test_rows_without_a_list_allow_everything_and_contradictions_are_said() -> N
     (said,) = [finding for finding in log.findings if finding.rule == "eligible_not_logged"]
     assert said.count == 3
     assert log.eligible[3:6, log.catalogue.labels.index("push")].all()  # what was logged is taken as eligible
+
+
+def test_a_column_that_lists_no_logged_action_is_refused() -> None:
+    ages = pl.Series("age", [str(20 + n % 50) for n in range(USERS * STEPS)])
+    with pytest.raises(LogError, match="eligible_no_lists"):
+        log_from_frame(table().drop("eligible").with_columns(ages), {"eligible": "age"})
 
 
 def test_numbers_are_listed_as_numbers() -> None:

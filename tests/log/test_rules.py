@@ -22,8 +22,8 @@ from .test_file_rules import CASES as FILE_CASES
 from .test_row_rules import CASES as ROW_CASES
 from .test_value_rules import CASES as VALUE_CASES
 
-# Found by the audit and by the encoder, not by reading; `file_unreadable`, `file_too_large`, `eligible_not_logged` and
-# those of item catalogues have tests of their own.
+# Found by the audit and by the encoder, not by reading; `file_unreadable`, `file_too_large`, those of lists and of item
+# catalogues have tests of their own.
 ELSEWHERE = {rule for rule in RULES if rule.startswith("items_")} | {
     "propensity_miscalibrated",
     "draws_depend_on_past",
@@ -37,6 +37,7 @@ ELSEWHERE = {rule for rule in RULES if rule.startswith("items_")} | {
     "feature_tells_action",
     "feature_said_known",
     "eligible_not_logged",
+    "eligible_no_lists",
     "rules_forbid_logged",
     "serving_nothing_eligible",
     "fit_step_gap",

@@ -26,10 +26,18 @@ def test_an_explanation_is_of_the_decision_that_is_made(plan: Plan) -> None:
     assert price == decided.prices[0]
     for one in explained.alternatives:
         assert one.worth == pytest.approx(one.reward - price * one.costs["cost"])
-    # The likeliest is the one that is worth most, and the first.
-    assert explained.alternatives[0].worth == max(one.worth or 0 for one in explained.alternatives)
+    worth = [one.worth or 0 for one in explained.alternatives]
+    assert worth == sorted(worth, reverse=True)
+    assert explained.missing == ()
     assert "is worth most to the end of the campaign" in str(explained)
     assert "costs" in explained._repr_html_()
+
+
+def test_features_that_the_row_lacks_are_named(plan: Plan) -> None:
+    """The decision is made without them; whoever reads its explanation must know."""
+    explained = plan.explain({"user": 17, "step": 0})
+    assert explained.missing == ("state",)
+    assert "The row lacks state, taken as missing: trust this less." in explained.sentences()
 
 
 def test_the_rule_that_forbids_an_action_is_named(plan: Plan) -> None:

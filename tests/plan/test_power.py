@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,22 @@ def test_a_smaller_gain_needs_more_users_and_weeks_follow(plan: Plan) -> None:
     for odd in ({"share": 0}, {"power": 1}, {"gain": 0.0}, {"users_per_week": 0}, {"confidence": "high"}):
         with pytest.raises(UsageError):
             users_for_test(plan, **odd)  # type: ignore[arg-type]
+
+
+def with_gain(plan: Plan, gain: float, lower: float) -> Plan:
+    told = {"reward_difference": gain, "reward_difference_lower": lower}
+    rows = [replace(each, **told) if each.policy == "plan" else each for each in plan.record.comparison]
+    return replace(plan, record=replace(plan.record, comparison=tuple(rows)))
+
+
+def test_a_plan_without_a_gain_is_not_sized_for_one(plan: Plan, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"earns 0\.2 less per user than was logged; give gain=…"):
+        users_for_test(with_gain(plan, -0.2, -0.5))
+    assert users_for_test(with_gain(plan, -0.2, -0.5), gain=0.1)["gain"] == 0.1
+    unsure = with_gain(plan, 0.2, -0.1)
+    assert "cautious" not in users_for_test(unsure)
+    unsure.save(tmp_path / "plan", {"report.html": b""})
+    assert "The interval of this gain contains 0" in run_here("power", "plan", folder=tmp_path).stdout
 
 
 def test_at_the_budget_of_the_largest_profit_one_more_unit_earns_its_value(plan: Plan) -> None:

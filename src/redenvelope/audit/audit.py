@@ -30,6 +30,7 @@ from redenvelope.audit.effects import (
     effect_sums,
     latest,
     reversals,
+    rises,
 )
 from redenvelope.audit.leakage import Leak, leak_sample, report_leaks, suspected_leaks
 from redenvelope.audit.overlap import (
@@ -64,7 +65,7 @@ from redenvelope.log.findings import Finding, Findings, merge
 from redenvelope.log.log import SHARES, Log, join_logs, split_fold
 from redenvelope.log.read import Columns, as_log
 from redenvelope.merging import MAXIMUM, MINIMUM, SAME, FieldwiseSums, merged
-from redenvelope.wording import counted, for_reader, html_block, number
+from redenvelope.wording import Count, counted, for_reader, html_block, number
 
 _QUANTILES = (0.0, 0.01, 0.1, 0.5, 0.9, 0.99, 1.0)
 _FOLD_NAMES = ("train", "tune", "check")
@@ -334,8 +335,8 @@ def _report_assignment(result: Audit, findings: Findings) -> None:
             "overlap_thin",
             column="propensity",
             count=dead.users - dead.matching,
-            steps=counted(result.steps_alive, "step"),
-            users=dead.users,
+            when=_thin_from(result.steps_alive),
+            users=Count(dead.users),
             effective=dead.greedy,
             at_step=dead.step,
             needed=LEAST_EFFECTIVE_USERS,
@@ -544,6 +545,8 @@ def _assignment(audit: Audit) -> str:
     evidence = audit.assignment
     if audit.propensity_source == "estimated":
         return "Propensities are estimated, not logged: an unobserved cause of assignment can bias every figure."
+    if evidence.looks_random and any(finding.rule == "few_users" for finding in audit.findings):
+        return "There are too few users to say whether assignment depends on the features."
     if evidence.looks_random:
         return "Assignment looks random: on held-out users, the features do not predict which action was logged."
     return (
@@ -568,8 +571,10 @@ def _columns(audit: Audit) -> Iterator[str]:
 
 
 def _monotonicity(audit: Audit) -> str:
+    if not audit.reversals and not rises(audit.actions):
+        return "The log does not show whether a higher cost earns more: no action clearly beats a cheaper one."
     if not audit.reversals:
-        return "Higher cost earns more, as far as the log shows: no action earns clearly less than a cheaper one."
+        return "A higher cost earns more, as far as the log shows: no action earns clearly less than a cheaper one."
     worst = audit.reversals[0]
     dear, cheap = worst.dear, worst.cheap
     return (
@@ -617,7 +622,7 @@ def _overlap(audit: Audit) -> str:
         )
     narrowest = min(audit.overlap, key=lambda overlap: overlap.alone)
     at_most = share * narrowest.alone
-    thin = f"Too few effective users {'after ' + counted(alive, 'step') if alive else 'at every step'}: {left}."
+    thin = f"Too few effective users {_thin_from(alive)}: {left}."
     certificate = (
         f"A certificate weights step by step, which leaves at most about {at_most:,.0f} effective users in the check "
         f"fold ({share:.0%}), and needs {LEAST_EFFECTIVE_USERS}"
@@ -627,6 +632,11 @@ def _overlap(audit: Audit) -> str:
     needed = audit.users * LEAST_EFFECTIVE_USERS / at_most if at_most else inf
     enough = f"a log of about {_rounded(needed)} users" if needed < inf else "a log with that action at every step"
     return f"{thin} {certificate}: {enough} would be enough."
+
+
+def _thin_from(alive: int) -> str:
+    """From where on there are too few effective users, given the number of steps with enough."""
+    return f"after {counted(alive, 'step')}" if alive else "at every step"
 
 
 def _rounded(users: float) -> str:

@@ -94,6 +94,12 @@ def reversals(effects: tuple[ActionEffect, ...]) -> tuple[Reversal, ...]:
     return tuple(Reversal(effects[cheap[pair]], effects[dear[pair]]) for pair in clearest)
 
 
+def rises(effects: tuple[ActionEffect, ...]) -> bool:
+    """Whether an action earns more than a cheaper one, beyond chance."""
+    dearer, better = (_beyond_chance([getattr(each, name) for each in effects]) for name in ("cost", "reward"))
+    return bool((dearer & better).any())
+
+
 def counted_reversals(pairs: tuple[Reversal, ...]) -> str:
     """The number of such pairs, in words."""
     return counted(len(pairs), "such pair") if len(pairs) < MOST_REVERSALS else "many such pairs"

@@ -16,7 +16,7 @@ from redenvelope.campaign.items import Catalogue
 from redenvelope.campaign.records import Budget, Mistake, Rule, budget_mistakes, refuse, rule_mistakes
 from redenvelope.campaign.rows import STEP, TableRows, places_of
 from redenvelope.errors import LogError, UsageError
-from redenvelope.log.columns import HOLDOUT, ColumnMap, campaign_content, nearest_name
+from redenvelope.log.columns import HOLDOUT, ColumnMap, campaign_content, nearest_name, unknown_entries
 from redenvelope.log.log import Log
 
 MOST_BUDGETS = 8
@@ -59,6 +59,11 @@ class Campaign:
     """Share of users, by the hash of their ids, in the control group, which gets the cheapest eligible action."""
 
     def __post_init__(self) -> None:
+        for name, record in (("budgets", Budget), ("rules", Rule)):
+            given = getattr(self, name)
+            if not isinstance(given, list | tuple) or not all(isinstance(each, record) for each in given):
+                raise UsageError(f"{name} must be a list of {record.__name__}, not {given!r:.60}")
+            object.__setattr__(self, name, tuple(given))
         own = (*_explore_mistakes(self.explore), *_holdout_mistakes(self.holdout), *_audience_mistakes(self.audience))
         refuse([*own, *self._contradictions()])
 
@@ -83,7 +88,7 @@ class Campaign:
         """Read a campaign file, or the same entries from a mapping; all mistakes are reported at once."""
         content = campaign_content(source)
         path = "campaign" if isinstance(source, Mapping) else str(source)
-        mistakes: list[Mistake] = []
+        mistakes = [Mistake("", unknown) for unknown in unknown_entries(content)]
         columns = ColumnMap()
         try:
             columns = ColumnMap.from_content(content)

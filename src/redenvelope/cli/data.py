@@ -7,7 +7,6 @@ import json
 import time as clock
 from contextlib import closing
 from datetime import UTC, datetime
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,14 +29,6 @@ if TYPE_CHECKING:
 
 _BYTES_PER_ROW = 300
 """Approximate bytes per simulated row while it is drawn."""
-
-
-class CampaignName(StrEnum):
-    """The simulated campaigns."""
-
-    TWO_STEP = "two-step"
-    ENVELOPES = "envelopes"
-    ENVELOPES_RULES = "envelopes-rules"
 
 
 def demo(
@@ -80,7 +71,8 @@ def demo(
     )
     _write_table(campaign.log(users, seed), path)
     console.print(
-        f"[bold]2. fit[/] the best plan for {budget:g} per user  (redenvelope fit {path} --budget {budget:g})"
+        f"[bold]2. fit[/] the best plan for {budget:g} per user  (redenvelope fit {path} --budget {budget:g} "
+        f"--history none --out {out / 'plan'})"
     )
     # The features of this campaign describe its state completely, and its exact truth is computed by state.
     settings = FitSettings(seed=seed, history="none")
@@ -89,7 +81,7 @@ def demo(
         plan = plan.with_source(path.name, ColumnMap(), datetime.now(UTC).date().isoformat())
         save_with_report(plan, out / "plan")
     show_plan(plan, out / "plan")
-    console.print("[bold]3. truth[/] simulated, so it can be known: what does the plan really cost and earn?")
+    console.print("[bold]3. truth[/] of this simulated campaign: what does the plan really cost and earn?")
     shares = plan.policy.pricing.shares
     followed = [(share, partial(plan.policy.probabilities, row=row)) for row, share in enumerate(shares)]
     rows = plan_truth_rows(campaign, followed, budget)
@@ -101,7 +93,7 @@ def demo(
 
 def simulate(
     name: Annotated[
-        CampaignName, typer.Argument(metavar="two-step|envelopes|envelopes-rules", help="The campaign to simulate.")
+        str, typer.Argument(metavar="CAMPAIGN", help="The campaign: two-step, envelopes or envelopes-rules.")
     ],
     out: Annotated[Path, options.path_option("Where to write the log (.parquet or .csv).")],
     users: Annotated[int, typer.Option(min=1, help="Number of users.")] = 20_000,
@@ -119,14 +111,16 @@ def simulate(
     from redenvelope.simulate.envelopes import EnvelopeCampaign
     from redenvelope.simulate.finite import two_step
 
+    if name not in ("two-step", "envelopes", "envelopes-rules"):
+        raise UsageError(f"there is no campaign {name!r}; simulate two-step, envelopes or envelopes-rules")
     if out.suffix.lower() not in (".parquet", ".csv"):
         raise UsageError(f"{out}: the log is written as .parquet or .csv; choose one of the two endings")
     require_writable(out)
     require_outside(out)
-    if name is CampaignName.ENVELOPES_RULES:
+    if name == "envelopes-rules":
         _simulate_rules(out, users, seed, truth, as_json)
         return
-    campaign: Campaign = two_step() if name is CampaignName.TWO_STEP else EnvelopeCampaign(population=1_000)
+    campaign: Campaign = two_step() if name == "two-step" else EnvelopeCampaign(population=1_000)
     require_memory(users * campaign.steps * _BYTES_PER_ROW, f"a log of {users:,} users", "ask for fewer users")
     frame = campaign.log(users, seed)
     _write_table(frame, out)
@@ -316,10 +310,9 @@ def _go_live(campaign: EnvelopeCampaign, plan: Plan, out: Path, budget: float, c
     total = round(100 * budget * crowd)
     service = Service(out / "plan", create_ledger(f"sqlite:///{ledger}", seed=0), [Fund("budget", total, 0)], settings)
     people = EnvelopeCrowd(campaign, crowd, seed=7, consumption=1.2)
+    typer.echo("4. live: starting the service")
     with serving(service) as port, closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
-        typer.echo(
-            f"4. live: {crowd:,} users who redeem a fifth more often than the log said; watch http://127.0.0.1:{port}/"
-        )
+        typer.echo(f"{crowd:,} users who redeem a fifth more often than the log said; watch http://127.0.0.1:{port}/")
         earned = _walk_in(people, plan, connection, campaign.steps, seconds)
         found = _answered(connection, "GET", "/v1/campaign")
     money = found["budgets"][0]

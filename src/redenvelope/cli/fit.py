@@ -135,6 +135,11 @@ def fit(
         stages.begin("log")
         given = options.read_campaign(log, columns, ignore, campaign, time, episode, missing_cost, dates, cluster)
         given = options.with_items(given, items)
+        if not for_profit and wanted is None and target_reward is None and not given.budgets:
+            raise UsageError(
+                "give a goal: --budget, the mean cost per user; --budget-total with --audience; --target-reward; "
+                "--maximise profit with --value-per-reward; or [[budget]] in a campaign file"
+            )
         if not for_profit:
             objective_of(wanted, target_reward, given, confidence, audience)  # refused before a long log is read
         question = Question(wanted, target_reward, given, audience, settings, listen, stages_cache)

@@ -35,7 +35,7 @@ def given_path(given: str | Path) -> Path:
 def given_text(text: str) -> str:
     """Parse a path or a glob; see `given_path`."""
     if not text.strip():
-        raise UsageError("an empty text names no file or folder; give it a name (. is the folder you are in)")
+        raise typer.BadParameter("an empty text names no file or folder; give it a name (. is the folder you are in)")
     return text
 
 
@@ -234,8 +234,9 @@ def read_campaign(
     if path is None:
         return Campaign(given)
     found = Campaign.from_toml(path)
-    said = [name for name, held in (("columns", found.columns.names), ("budgets", found.budgets)) if held]
-    said += [counted(len(found.rules), "rule")] if found.rules else []
+    held = (("columns", found.columns.names), ("items", found.items is not None), ("a control group", found.holdout))
+    said = [counted(len(each), noun) for each, noun in ((found.budgets, "budget"), (found.rules, "rule")) if each]
+    said = [name for name, there in held if there] + said
     if columns is not None and campaign is not None and found.columns.names:
         raise UsageError("--columns and --campaign both name the columns; use one of the two")
     typer.echo(f"{', '.join(said) or 'campaign'} from {path}", err=True)

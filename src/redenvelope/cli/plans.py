@@ -134,6 +134,8 @@ def power(
             f"confidence: {case['plan_users']:,} users follow the plan, and {case['other_users']:,} today's "
             f"policy{weeks}."
         )
+    if gain is None and "cautious" not in content:
+        typer.echo("The interval of this gain contains 0: there may be nothing to see, however many users join.")
 
 
 def explain(

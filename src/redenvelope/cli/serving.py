@@ -155,6 +155,7 @@ def serve(
         if caps and not totals:
             totals = {one.budget if own[1:] else "": f"{Decimal(one.total) / one.minor_units:f}" for one in own}
         funds = funds_for(funded_budgets(loaded, units), totals, caps, clock()) if totals else own
+        typer.echo("starting: the first start of a plan compiles it, which takes some seconds", err=True)
         service = Service(plan, found, funds, settings, most, clock, hook)
         where = f"http://{f'[{host}]' if ':' in host else host}:{opened.getsockname()[1]}"
         if audience is None:

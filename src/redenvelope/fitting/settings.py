@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
 from redenvelope.errors import UsageError, require_whole
@@ -94,6 +95,10 @@ class FitSettings:
             raise UsageError(f"the method must be auto, planned, learned or bandit, not {self.method!r}")
         if self.history not in get_args(History):
             raise UsageError(f"the history must be auto or none, not {self.history!r}")
+        for name in ("temperature", "explore", "most_per_user", "confidence"):
+            given = getattr(self, name)
+            if (given is not None or name == "confidence") and (isinstance(given, bool) or not isinstance(given, Real)):
+                raise UsageError(f"{name} must be a number, not {given!r}")
         if self.horizon is not None:
             require_whole("the horizon", self.horizon)
         if self.temperature is not None and not is_temperature(self.temperature):
@@ -106,8 +111,10 @@ class FitSettings:
         whole = isinstance(members, int) and not isinstance(members, bool)
         if not (whole and 1 <= members <= MOST_MEMBERS):
             raise UsageError(f"cross_fit is a whole number of groups from 1 to {MOST_MEMBERS}, not {members!r}")
-        if not isinstance(self.seed, int) or not 0 <= self.seed < 2**32:
-            raise UsageError(f"the seed must be a whole number from 0 to {2**32 - 1:,}, not {self.seed}")
+        seed: Any = self.seed
+        if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= int(seed) < 2**32:
+            raise UsageError(f"the seed must be a whole number from 0 to {2**32 - 1:,}, not {self.seed!r}")
+        object.__setattr__(self, "seed", int(seed))
         if not 0.5 < self.confidence < 1:
             raise UsageError(f"the confidence must be between 0.5 and 1, such as 0.95, not {self.confidence}")
 
@@ -120,6 +127,8 @@ class FitSettings:
 
 def settings_of(settings: FitSettings | None, choices: Mapping[str, Any]) -> FitSettings:
     """The settings with some fields replaced by keyword."""
+    if settings is not None and not is_dataclass(settings):
+        raise UsageError(f"settings must be FitSettings, not {settings!r:.60}; fit also takes its fields by name")
     base = settings or FitSettings()
     known = [entry.name for entry in fields(base)]
     unknown = sorted(choices.keys() - set(known))

@@ -201,6 +201,8 @@ class ColumnMap:
         """Read the `[columns]` table and the `ignore` list of a campaign file."""
         content = campaign_content(path)
         try:
+            for unknown in unknown_entries(content):
+                raise UsageError(unknown)
             return cls.from_content(content)
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
@@ -224,19 +226,18 @@ class ColumnMap:
 
 
 def campaign_content(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of a campaign file, or of a mapping like one; unknown entries are refused, values are not checked.
+    """The entries of a campaign file, or of a mapping with the same entries; nothing is checked."""
+    return dict(source) if isinstance(source, Mapping) else _parsed(source)
 
-    A mapping has the same entries as the file.
-    """
-    if isinstance(source, Mapping):
-        content, where = dict(source), "campaign"
-    else:
-        content, where = _parsed(source), str(source)
-    unknown = sorted(map(str, set(content) - set(_ENTRIES)))
-    if unknown:
-        known = ", ".join(_ENTRIES.values())
-        raise UsageError(f"{where}: {unknown[0]!r} is not an entry of a campaign file; the entries are {known}")
-    return content
+
+def unknown_entries(content: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the names of the entries of a campaign file, one sentence for each that is unknown."""
+    found = []
+    for name in sorted(map(str, set(content) - set(_ENTRIES))):
+        near = nearest_name(name, _ENTRIES)
+        meant = f"did you mean {_ENTRIES[near]}?" if near else f"the entries are {', '.join(_ENTRIES.values())}"
+        found.append(f"{name!r} is not an entry of a campaign file; {meant}")
+    return found
 
 
 def _parsed(path: str | Path) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Finding:
 
     def __str__(self) -> str:
         where = place(self.file, self.column, self.rows)
-        shown = f" (e.g. {', '.join(self.examples)})" if self.examples else ""
+        shown = f" (e.g. {', '.join(dict.fromkeys(self.examples))})" if self.examples else ""
         named = f"{self.severity}: {self.rule}{f' [{where}]' if where else ''}"
         return for_reader(f"{named}: {self.message}{shown} → {self.remedy}")
 

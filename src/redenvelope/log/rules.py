@@ -294,8 +294,8 @@ _SERVING_RULES = {
     "serving_outside": Rule(
         "warning",
         "{count:value} ({share}), from {reach}, outside the range of training, {low} to {high}",
-        "leave out columns that only count time, such as dates; if the users have changed, fit a new plan on a newer "
-        "log",
+        "nothing to do if they are few; leave out columns that only count time, such as dates; if the users have "
+        "changed, fit a new plan on a newer log",
     ),
 }
 
@@ -304,9 +304,7 @@ _ROW_RULES = {
     "user_type": Rule(
         "error", "user ids are {type}, neither text nor integers", "write the id as text or as an integer"
     ),
-    "user_not_finite": Rule(
-        "error", "{count:id} that are NaN or infinite", "remove the rows, or repair the export of the id"
-    ),
+    "user_not_finite": Rule("error", "{count:NaN or infinite id}", "remove the rows, or repair the export of the id"),
     "user_not_integer": Rule("error", "{count:id} with a fraction", "store the id as text or as an integer"),
     "user_too_large": Rule(
         "error",
@@ -410,7 +408,7 @@ _VALUE_RULES = {
         "if a missing cost means that nothing was redeemed, pass --missing-cost 0; otherwise fill in the values and "
         "keep the rows: removing them because of their outcome would bias every estimate",
     ),
-    "value_nan": Rule("error", "{count:value} that are NaN", "fill in the values, and keep the rows"),
+    "value_nan": Rule("error", "{count:NaN value}", "fill in the values, and keep the rows"),
     "value_infinite": Rule("error", "{count:value} that are infinite", "repair the export; it divided by zero"),
     "value_too_large": Rule(
         "error",
@@ -442,6 +440,13 @@ _VALUE_RULES = {
         "warning",
         "{count:row} with an action that its own list of eligible actions lacks; taken as eligible",
         "list what could have been given at the time, including the logged action",
+    ),
+    "eligible_no_lists": Rule(
+        "error",
+        "{count:row} with an action that its own list of eligible actions lacks, more than half of all: the column is "
+        "no list of actions, or writes them otherwise",
+        "name another column with --columns eligible=YOUR_COLUMN, or write the labels as in the column of actions (in "
+        "text with | between them)",
     ),
     "propensity_missing": Rule(
         "error",
@@ -628,8 +633,8 @@ _AUDIT_RULES = {
     ),
     "overlap_thin": Rule(
         "warning",
-        "too few effective users after {steps}: of {users} users, {effective:.0f} effective ones are left for a fixed "
-        "action by step {at_step}, and {needed} are needed among the {share} held out for the check",
+        "too few effective users {when}: of {users:user}, {effective:.0f} effective ones are left for a fixed action "
+        "by step {at_step}, and {needed} are needed among the {share} held out for the check",
         "plan few steps ahead, prefer plans close to the logged behaviour, or log more users",
     ),
 }

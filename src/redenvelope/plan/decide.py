@@ -340,7 +340,7 @@ _MOST_TOLD = 8
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a user gets what they get at a step: the alternatives, most likely first."""
+    """Why a user gets what they get at a step: the alternatives, those worth most first."""
 
     user: int | str
     step: int
@@ -354,6 +354,8 @@ class Explanation:
     """Features with values outside of the training data."""
     holdout: bool = False
     """Whether the user is in the control group."""
+    missing: tuple[str, ...] = ()
+    """Features of the plan that the row does not have."""
 
     def sentences(self) -> list[str]:
         """The explanation in words."""
@@ -382,11 +384,13 @@ class Explanation:
         others = [one for one in self.alternatives if one.eligible and one is not best and one is not drawn]
         said += [_less(one, best) for one in others[:_MOST_TOLD] if one.worth is not None and best.worth is not None]
         if len(others) > _MOST_TOLD:
-            said.append(f"{len(others) - _MOST_TOLD} more alternatives are given less often.")
+            said.append(f"{len(others) - _MOST_TOLD} more alternatives are worth less.")
         for one in self.alternatives:
             said += [f"{one.action!r} is not eligible: {rule}." for rule in one.forbidden_by]
         if self.unfamiliar:
             said.append(f"Training never saw such values of {', '.join(self.unfamiliar)}: trust this less.")
+        if self.missing:
+            said.append(f"The row lacks {', '.join(self.missing)}, taken as missing: trust this less.")
         return said
 
     def __str__(self) -> str:
@@ -420,6 +424,11 @@ def _less(one: Alternative, best: Alternative) -> str:
         f"{number(abs(gap), 3)} {'more' if gap >= 0 else 'less'}" for gap in (one.reward - best.reward, more)
     )
     return f"{one.action!r} is worth {number(best.worth - one.worth)} less: it earns {gains} and costs {costs}."
+
+
+def _rank(one: Alternative) -> tuple[float, float]:
+    """The order of alternatives: by worth, or by probability where no worth is known; those not eligible last."""
+    return (1.0, 0.0) if not one.eligible else (0.0, -(one.probability if one.worth is None else one.worth))
 
 
 class _Asked(NamedTuple):
@@ -545,18 +554,16 @@ class Decider:
             action=self._written[action],
             propensity=float(found.probabilities[0, action]),
             prices=dict(zip(names, prices[0].tolist(), strict=True)),
-            alternatives=tuple(sorted(alternatives, key=lambda one: -one.probability)),
+            alternatives=tuple(sorted(alternatives, key=_rank)),
             unfamiliar=unfamiliar,
+            missing=self._encoder.missing_in(row),
             holdout=bool(found.held_out[0]),
         )
 
     def _asked(
         self, row: Mapping[str, Any], eligible: NDArray[np.bool_] | None, history: Sequence[Mapping[str, Any]] | None
     ) -> _Asked:
-        if not isinstance(row, Mapping):
-            raise UsageError(
-                f"a user is a mapping of names to values, not a {type(row).__name__}; see Plan.allocate for tables"
-            )
+        require_row(row)
         user = _user_of(row.get("user"))
         unfamiliar: list[str] = []
         state = self._encoder.encode_row(row, history, unfamiliar)
@@ -608,6 +615,15 @@ class Decider:
             numbers = set(map(_as_number, given))
             known = {place for place, label in enumerate(self._labels) if float(label) in numbers}
         return np.isin(np.arange(len(self._labels)), list(known))
+
+
+def require_row(row: object) -> None:
+    """Refuse what is not one user's row."""
+    if not isinstance(row, Mapping):
+        raise UsageError(
+            f"a user is a mapping of names to values, such as a dict, not a {type(row).__name__}; see Plan.allocate "
+            "for tables"
+        )
 
 
 def _as_number(text: str) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from redenvelope.campaign.costs import cost_columns
+from redenvelope.errors import UsageError
 from redenvelope.log.columns import ROLES, ColumnMap
 from redenvelope.log.findings import Finding
 from redenvelope.log.formats.dataframes import to_polars
@@ -134,8 +136,9 @@ class Plan:
 
         Print the result, or take its `as_dict()`.
         """
-        from redenvelope.plan.decide import Decider
+        from redenvelope.plan.decide import Decider, require_row
 
+        require_row(row)
         own = {self.columns.name_of(role): role for role in ("user", "step", "eligible")}
         named = {own.get(name, name) if own.get(name) not in row else name: value for name, value in row.items()}
         return Decider(self, seed).explain(named, history=history)
@@ -248,6 +251,8 @@ class Plan:
         """Open a plan folder; no code in it is run."""
         from redenvelope.plan.storage import load_plan
 
+        if not isinstance(folder, str | PathLike):
+            raise UsageError(f"a plan is opened by the path of its folder, not by {folder!r:.60}")
         return load_plan(Path(folder))
 
 

@@ -134,7 +134,9 @@ class Untargeted:
 
     def mixture(self) -> str:
         """The mixture in words."""
-        (first, share), *others = sorted(zip(self.actions, self.shares, strict=True), key=lambda pair: pair[1])
+        # Shares that would be shown as 0% are left out.
+        given = [pair for pair in zip(self.actions, self.shares, strict=True) if pair[1] >= 0.005]
+        (first, share), *others = sorted(given, key=lambda pair: pair[1])
         if not others:
             return f"giving {first!r} to everybody"
         further = [f"{action!r} to {part:.0%}" for action, part in others[:-1]]
@@ -148,7 +150,9 @@ class Untargeted:
         said = f"The plan {verb} {known} than {self.mixture()}, the best untargeted offer at the same cost"
         if self.lower > 0:
             return f"{said}."
-        return f"{said}: {'targeting hurts' if self.upper < 0 else 'the log cannot show that targeting helps'}."
+        if self.upper < 0:
+            return f"{said}: targeting and exploration cost more than they bring."
+        return f"{said}: the log cannot show that targeting helps."
 
 
 @dataclass(frozen=True)

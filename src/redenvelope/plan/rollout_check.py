@@ -22,6 +22,7 @@ from redenvelope.log.ab_test import Arm, read_arms
 from redenvelope.log.columns import ColumnMap
 from redenvelope.plan.plan import Plan
 from redenvelope.serialization import to_plain
+from redenvelope.wording import number
 
 Gap = Literal["as promised", "more", "less"]
 Status = Literal["kept", "open", "contradicted"]
@@ -277,6 +278,11 @@ def users_for_test(
         raise UsageError("a plan that was repriced has no comparison with the log; ask the plan as it was fitted")
     own, logged = compared["plan"], compared["logged"]
     expected = own.reward_difference if gain is None else gain
+    if gain is None and expected <= 0:
+        raise UsageError(
+            f"there is no gain to see: on the check users the plan earns {number(-expected)} less per user than was "
+            "logged; give --gain, the gain per user that the test is to see"
+        )
     if not np.isfinite(expected) or expected == 0:
         raise UsageError(f"the gain must be a number other than 0, not {expected}; give the gain that you want to see")
     spread = logged.reward_error * np.sqrt(plan.certificate.clusters or plan.certificate.users)
@@ -288,7 +294,7 @@ def users_for_test(
         **_test_size(float(spread), expected, quantiles, share, users_per_week),
     }
     least = own.reward_difference_lower
-    if gain is None and least * expected > 0:  # the size needed if the gain is at its lower bound
+    if gain is None and least > 0:  # the size needed if the gain is at its lower bound
         content["cautious"] = {"gain": least} | _test_size(float(spread), least, quantiles, share, users_per_week)
     return content
 

@@ -419,7 +419,10 @@ def _found(folder: Path, name: str, digest: object) -> bytes:
 def _read(folder: Path, place: str, name: str | None = None) -> bytes:
     try:
         return read_regular(folder / place, _LARGEST_BYTES.get(name or place, _LARGEST_OTHER))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
+        if not folder.is_dir():
+            what = "a file, not a plan folder" if folder.exists() else "no such folder"
+            raise PlanError(f"{folder}: {what}; give the folder that fit --out wrote") from None
         raise PlanError(f"{folder}: there is no {place}; this is not a complete plan folder") from None
     except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) and error.strerror else error

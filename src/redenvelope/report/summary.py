@@ -289,10 +289,12 @@ def price_sentence(plan: Plan) -> str:
     if math.isinf(pricing.prices[0][0]) and len(pricing.shares) == 1:
         mixed = " The plan is the cheapest there is."
     elif len(pricing.shares) > 1:
-        form = ".0%" if min(pricing.shares) >= 0.01 else ".1%"
+        form, places = (".0%", 2) if min(pricing.shares) >= 0.01 else (".1%", 3)
+        shown = [round(share, places) for share in pricing.shares[:-1]]
+        shares = (*shown, 1 - sum(shown))  # so that they add up to 100 % as shown
         prices = " and ".join(
             f"λ = {price_label(row[0])} for {share:{form}} of the users"
-            for row, share in zip(pricing.prices, pricing.shares, strict=True)
+            for row, share in zip(pricing.prices, shares, strict=True)
         )
         mixed = f" Two prices are mixed, {prices}: together they spend what the bound allows."
     if dual == 0:

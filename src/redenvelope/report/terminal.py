@@ -136,9 +136,10 @@ def show_comparison(console: Console, rows: Sequence[ComparedPolicy]) -> None:
 
 
 def _decimals(errors: Sequence[float]) -> str:
-    """The format of a column of figures, with enough decimals for two digits of the smallest error."""
-    least = min((error for error in errors if error > 0), default=0.01)
-    return f".{min(max(1 - math.floor(math.log10(least)), 0), 8)}f"
+    """The format of a column of figures, with enough decimals for two digits of a typical error: those of policies
+    that hardly cost anything would lengthen every figure."""
+    known = sorted(error for error in errors if error > 0) or [0.01]
+    return f".{min(max(1 - math.floor(math.log10(known[len(known) // 2])), 0), 8)}f"
 
 
 def _gap(estimate: float, lower: float, upper: float, form: str) -> str:
@@ -203,7 +204,7 @@ def show_findings(console: Console, findings: tuple[Finding, ...]) -> None:
             console.print(f"    where: {escape(where)}{more}")
         if finding.examples:
             more = ", …" if finding.count > len(finding.examples) else ""
-            console.print(f"    such as: {escape(', '.join(finding.examples))}{more}")
+            console.print(f"    such as: {escape(', '.join(dict.fromkeys(finding.examples)))}{more}")
         if finding.severity is not Severity.REPAIRED:
             # Let the terminal wrap the line: with line breaks, a command in it could not be pasted.
             console.print(f"    what to do: {escape(for_reader(finding.remedy))}", soft_wrap=True)
@@ -212,7 +213,8 @@ def show_findings(console: Console, findings: tuple[Finding, ...]) -> None:
 def show_audit(console: Console, audit: Audit) -> None:
     """The verdicts, the tables behind them, and the findings."""
     console.print(
-        f"[bold]{audit.users:,}[/] users, [bold]{audit.rows:,}[/] rows, {counted(audit.steps, 'step')}, "
+        f"[bold]{counted(audit.users, 'user')}[/], [bold]{counted(audit.rows, 'row')}[/], "
+        f"{counted(audit.steps, 'step')}, "
         f"{len(audit.actions)} actions, {counted(audit.features, 'feature')} ({audit.static_features} static), "
         f"propensities {audit.propensity_source}"
     )
@@ -495,8 +497,8 @@ def truth_sentence(campaign: Campaign, rows: Sequence[dict[str, float | str]], g
             f"{earned}; its certificate was refused, so nothing was promised (it would have been {promised}; in truth "
             f"it costs {number(cost)})."
         )
-    kept = "and so it is" if cost <= given.cost.upper else "which it breaks: one in twenty may"
-    return f"{earned}. The certificate promised a cost of {promised}, {kept}: in truth it costs {number(cost)}."
+    kept = "and it is kept" if cost <= given.cost.upper else "and it is broken, as one in twenty may be"
+    return f"{earned}. The certificate promised a cost of {promised}, {kept}: in truth the plan costs {number(cost)}."
 
 
 def truth_table(rows: list[dict[str, float | str]]) -> Table:

@@ -146,7 +146,10 @@ def decoded(content: bytes | bytearray, kind: Any) -> Any:
     try:
         return msgspec.json.decode(content, type=kind)
     except msgspec.ValidationError as error:
-        raise ApiError(422, "invalid_request", str(error), "see /openapi.json for the format of requests") from None
+        remedy = "see /openapi.json for the format of requests"
+        if ".amount" in str(error):
+            remedy = f"amounts are whole numbers of minor units, such as 550 for 5.50; {remedy}"
+        raise ApiError(422, "invalid_request", str(error), remedy) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ApiError(400, "invalid_json", f"the body is not valid JSON ({error})", "send a JSON object") from None
 

@@ -189,7 +189,7 @@ class Paced:
     def begin(self, look: Look) -> str:
         """Set the target to what is asked; returns the reason."""
         self.target = look.asked
-        return f"{look.wanted or 0.0:.4g} per user is left to spend; the plan was made for {self.own_cost:.4g}"
+        return f"{look.wanted or 0.0:.4g} per user is left to spend; the plan expects to spend {self.own_cost:.4g}"
 
     def move(self, look: Look) -> str:
         """Move the target towards what is asked, by a bounded step; returns the reason."""

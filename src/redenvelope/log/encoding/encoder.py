@@ -139,11 +139,19 @@ class Encoder:
                 state[self.layout.history] = history_of_row(self.history, step, past, self.first_step)
         return states
 
+    def missing_in(self, row: Mapping[str, object]) -> tuple[str, ...]:
+        """The features that a row does not have."""
+        given = with_relative_row(row, self.of_dates) if self.of_dates else row
+        return tuple(name for name in self._names if name not in given)
+
+    @property
+    def _names(self) -> list[str]:
+        return [*(number.name for number in self.numbers), *(category.name for category in self.categories)]
+
     @cached_property
     def of_dates(self) -> tuple[str, ...]:
         """Features that can be derived from dates if a row has these."""
-        names = [*(number.name for number in self.numbers), *(category.name for category in self.categories)]
-        return tuple(name for name in names if dates_of(name))
+        return tuple(name for name in self._names if dates_of(name))
 
     @cached_property
     def _row_encoder(self) -> RowEncoder:

@@ -248,7 +248,7 @@ def report_outside(encoding: NumberEncoding, values: NDArray[np.float32], findin
             count=len(outside),
             rows=[int(row) + 1 for row in outside[:EXAMPLES]],
             examples=[f"{value:.6g}" for value in beyond[:EXAMPLES]],
-            share=f"{len(outside) / len(values):.1%}",
+            share="under 0.1%" if 1000 * len(outside) < len(values) else f"{len(outside) / len(values):.1%}",
             reach=f"{float(beyond.min()):.6g} to {float(beyond.max()):.6g}",
             low=f"{encoding.low:.6g}",
             high=f"{encoding.high:.6g}",

@@ -30,8 +30,8 @@ def to_polars(table: Any, what: str = "the table") -> pl.DataFrame:
         raise UsageError(f"{what} cannot be read as a table ({said}); convert it to polars or pyarrow") from None
     if found is None:
         raise UsageError(
-            f"{what} is not a table ({type(table).__name__}); pass a dataframe (polars, pandas, pyarrow, …) or a "
-            "mapping of names to columns"
+            f"{what} is not a table ({type(table).__name__}); pass a dataframe (polars, pandas, pyarrow, …), such as "
+            "polars.read_parquet(path), or a mapping of names to columns"
         )
     return without(found, [name for name in found.columns if _INDEX.fullmatch(name)])
 

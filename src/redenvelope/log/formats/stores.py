@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from warnings import catch_warnings, simplefilter
 
 import polars as pl
 
@@ -20,6 +21,8 @@ _PATIENCE = 300.0
 
 _REFUSED = re.compile(r"(status|error)\W+40[13]\b|forbidden|unauthorized|credential", re.IGNORECASE)
 """How stores say that the caller may not; the number alone also occurs in durations and ports."""
+
+_FAILED = ("object-store error", "error sending request")
 
 
 def scan_address(address: str, patience: float = _PATIENCE) -> pl.LazyFrame:
@@ -54,7 +57,9 @@ def sink_address(rows: pl.LazyFrame, address: str, compression_level: int, patie
 def store_failures(address: str) -> Iterator[None]:
     """Within the block, a store's errors and timeouts become UsageErrors."""
     try:
-        yield
+        with catch_warnings():
+            simplefilter("ignore", UserWarning)  # that the region was not set, but asked for
+            yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
         shown, said = place_name(address), (str(error).splitlines() or ["no answer"])[0].replace(address, "")
         raise UsageError(f"{shown}: {_remedy(error, said)} ({said.split('<?xml')[0][:300]})") from None
@@ -67,7 +72,7 @@ def _remedy(error: BaseException, said: str) -> str:
         return (
             "the store refuses; check that the credentials are where its own tools expect them (AWS_ACCESS_KEY_ID, …)"
         )
-    if isinstance(error, TimeoutError | ConnectionError) or "object-store error" in said:
+    if isinstance(error, TimeoutError | ConnectionError) or any(words in said for words in _FAILED):
         return "the store fails or does not answer, also when asked again; check the endpoint, or try again later"
     return "this cannot be read as Parquet, the only format that is read from an object store; convert it"
 

@@ -53,7 +53,10 @@ def finish(
             "step_span", column="step", first=sums.first_step, last=sums.last_step, span=span, limit=MOST_STEPS
         )
     actions, numeric = _actions(sums, files, findings)
-    report_places(findings, files, "eligible_not_logged", "action", sums.found.get(("eligible_not_logged", "action")))
+    unlisted = sums.found.get(("eligible_not_logged", "action"))
+    contradicted = unlisted is not None and 2 * unlisted.count > sums.rows
+    rule = "eligible_no_lists" if contradicted else "eligible_not_logged"
+    report_places(findings, files, rule, "action", unlisted)
     for role in OUTCOMES:
         report_values(role, sums.found, files, findings)
     if "propensity" in sums.outcomes:

@@ -106,7 +106,7 @@ function whyPrice(budget, at, now) {
   if (!belief) return `${named} ${number(now[at], 4)}: not paced yet.`;
   const ratio = number(belief.cost_ratio);
   return `${named} ${number(now[at], 4)}: ${belief.why}. Users cost ${ratio === "1" ? "" : `${ratio} times `}` +
-    `what the plan expects; ${number(belief.users_to_come, 6)} are still to come.`;
+    `what the plan expects; about ${number(Math.round(belief.users_to_come), 6)} are still to come.`;
 }
 
 function showPrice() {

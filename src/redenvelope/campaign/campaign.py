@@ -8,14 +8,25 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from redenvelope.campaign.conditions import Condition, column_uses, holds
 from redenvelope.campaign.costs import cost_columns
 from redenvelope.campaign.items import Catalogue
-from redenvelope.campaign.records import Budget, Mistake, Rule, budget_mistakes, refuse, rule_mistakes
+from redenvelope.campaign.records import (
+    Budget,
+    Mistake,
+    NewAction,
+    Rule,
+    budget_mistakes,
+    new_mistakes,
+    refuse,
+    rule_mistakes,
+)
 from redenvelope.campaign.rows import STEP, TableRows, places_of
 from redenvelope.errors import LogError, UsageError
+from redenvelope.log.cleaning.number_formats import is_number
 from redenvelope.log.columns import HOLDOUT, ColumnMap, campaign_content, nearest_name
 from redenvelope.log.log import Log
 
@@ -27,7 +38,7 @@ MOST_RULES = 100
 MOST_STEPS_BACK = 256
 """Limit for all rules together, because each step back is carried along every branch of a tree."""
 
-Record = TypeVar("Record", Budget, Rule)
+Record = TypeVar("Record", Budget, Rule, NewAction)
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,8 @@ class Campaign:
     """Attributes of the actions."""
     holdout: float = 0.0
     """Share of users, by the hash of their ids, in the control group, which gets the cheapest eligible action."""
+    new: tuple[NewAction, ...] = ()
+    """Actions to introduce: the log does not have them, and the plan gives them to a small share at random."""
 
     def __post_init__(self) -> None:
         own = (*_explore_mistakes(self.explore), *_holdout_mistakes(self.holdout), *_audience_mistakes(self.audience))
@@ -91,6 +104,7 @@ class Campaign:
             mistakes.append(Mistake("", str(error)))
         budgets = _tables(content, "budget", budget_mistakes, Budget, mistakes)
         rules = _tables(content, "rule", rule_mistakes, Rule, mistakes)
+        new = _tables(content, "new", new_mistakes, NewAction, mistakes)
         explore, audience = _explore(content.get("explore"), mistakes), content.get("audience")
         holdout = content.get("holdout", 0.0)
         mistakes += [*_holdout_mistakes(holdout), *_audience_mistakes(audience)]
@@ -99,7 +113,7 @@ class Campaign:
             mistakes += _twice(budgets)
         refuse(mistakes, path)
         try:
-            return cls(columns, budgets, rules, explore, audience, items, float(holdout))
+            return cls(columns, budgets, rules, explore, audience, items, float(holdout), new)
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
 
@@ -249,6 +263,10 @@ def mistakes_in(campaign: Campaign, log: Log) -> list[Mistake]:
         place = f"[[rule]] {number}"
         found += [mistake.inside(place) for mistake in _unknown_actions(rule.actions, "actions", log)]
         found += [mistake.inside(place) for mistake in _odd_columns(rule.condition, "only_where", log)]
+    for number, new in enumerate(campaign.new, start=1):
+        place = f"[[new]] {number}"
+        found += [mistake.inside(place) for mistake in _unknown_actions((new.like,), "like", log)]
+        found += [mistake.inside(place) for mistake in _not_new(new.action, campaign.new[: number - 1], log)]
     if campaign.holdout and HOLDOUT in log.features.names:
         message = f"the log has a feature {HOLDOUT!r}, the name that decisions mark the control group with; rename it"
         found.append(Mistake(HOLDOUT, message))
@@ -263,6 +281,16 @@ def _unknown_actions(labels: tuple[str, ...], entry: str, log: Log) -> Iterator[
             shown = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
             meant = f"; did you mean {near!r}?" if near else "."
             yield Mistake(entry, f"the log has no action {label!r}{meant} The actions are {shown}")
+
+
+def _not_new(label: str, before: tuple[NewAction, ...], log: Log) -> Iterator[Mistake]:
+    """Why an action cannot be introduced under this label."""
+    known, numeric = (*log.catalogue.labels, *(each.action for each in before)), log.catalogue.numeric
+    if numeric and not is_number(pl.Series([label])).all():
+        yield Mistake("action", f"the actions of the log are numbers, and {label!r} is none; name it by a number")
+    elif places_of((label,), known, numeric)[0] is not None:
+        message = f"{label!r} is not new: the log has it, or an entry above; remove this entry, and it is an action"
+        yield Mistake("action", f"{message} like any other")
 
 
 def _odd_columns(condition: Condition | None, entry: str, log: Log) -> Iterator[Mistake]:

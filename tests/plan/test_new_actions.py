@@ -17,10 +17,9 @@ from redenvelope.plan.decide import Decider
 from redenvelope.policies.new_actions import known_history
 from redenvelope.report.sections import rules_sentences
 from redenvelope.simulate.finite import FiniteCampaign
-from tests.program import run_here
 from tests.quick_programs import quick_programs
 from tests.serve.coupons import Coupons
-from tests.two_step_plan import BUDGET, QUICK
+from tests.two_step_plan import QUICK
 
 SHARE, AT_MOST = 0.05, 4.0
 NEW = NewAction("a4", like="a3", at_most=AT_MOST, share=SHARE)
@@ -112,8 +111,18 @@ def test_rules_lists_and_history_count_it_as_what_it_is_like(log: Log, stages: P
     assert ["a4" in given for given in decided["eligible"]] == [False, True]
 
 
+def test_control_groups_do_not_get_it(log: Log, stages: Path, users: pl.DataFrame) -> None:
+    decided, _ = fitted(log, stages, new=(NEW,), holdout=0.5).allocate(users)
+    given = decided.filter(pl.col("action") == "a4")
+    assert not given["holdout"].any()
+    assert len(given) / len(users) == pytest.approx(SHARE / 2, abs=0.0075)  # three standard errors
+
+
 def test_numbers_are_read_as_numbers(introducing: Plan) -> None:
-    new, catalogue = [replace(introducing.policy.new[0], label="4", like=3)], ActionCatalogue(("0", "1", "2", "3.5"), True)
+    new, catalogue = (
+        [replace(introducing.policy.new[0], label="4", like=3)],
+        ActionCatalogue(("0", "1", "2", "3.5"), True),
+    )
     frame = known_history(new, catalogue, pl.DataFrame({"action": ["4.0", "1"], "step": [0, 1]}))
     assert frame["action"].to_list() == [3.5, 1.0]
     rows = known_history(new, catalogue, [{"action": 4.0}, {"action": 1}])
@@ -130,12 +139,14 @@ def test_it_is_stored_and_hashed(introducing: Plan, tmp_path: Path) -> None:
         Plan.load(altered.save(tmp_path / "altered", {}))
 
 
-def test_attributes_predict_it(introducing: Plan) -> None:
+def test_attributes_predict_it(introducing: Plan, log: Log, stages: Path) -> None:
     """Costs of the two-step problem rise evenly with the action: the next amount goes on along the line, as far as the
     penalty and the range of what is known let it."""
     (new,) = introducing.policy.new
     assert sum(new.mixture) == pytest.approx(1)
     assert np.dot(new.mixture, [0.0, 1, 2, 3]) > 3
+    known = fitted(log, stages, new=(replace(NEW, action="a2"),))
+    assert not known.policy.new, "the log has it: it is an action like any other"
     lonely = Catalogue.of(pl.DataFrame({"action": [0, 1, 2, 3], "amount": [0.0, 1, 2, 3]}))
     with pytest.raises(UsageError, match="has no '4'"):
         lonely.mixtures(log_from_frame(pl.DataFrame(_rows())), ["4"])
@@ -152,7 +163,10 @@ def _rows() -> dict[str, object]:
     ("entries", "said"),
     [
         ('action = "5 €"\nlike = "2 €"\nat_most = 5', r"\[\[new\]\] 1, like: the log has no action '2 €'"),
-        ('action = "3 €"\nlike = "1 €"\nat_most = 5', r"\[\[new\]\] 1, action: '3 €' is not new"),
+        (
+            'action = "5 €"\nlike = "3 €"\nat_most = 5\n[[new]]\naction = "5 €"\nlike = "1 €"\nat_most = 5',
+            "an action twice",
+        ),
         ('action = "5 €"\nlike = "3 €"', r"\[\[new\]\] 1, at_most: must be the most"),
         ('action = "5 €"\nlike = "3 €"\nat_most = 5\nshare = 2', r"\[\[new\]\] 1, share: must be a share"),
     ],

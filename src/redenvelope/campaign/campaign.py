@@ -69,7 +69,7 @@ class Campaign:
     holdout: float = 0.0
     """Share of users, by the hash of their ids, in the control group, which gets the cheapest eligible action."""
     new: tuple[NewAction, ...] = ()
-    """Actions to introduce: the log does not have them, and the plan gives them to a small share at random."""
+    """Actions to introduce: the plan gives them to a small share at random, until the log has them."""
 
     def __post_init__(self) -> None:
         own = (*_explore_mistakes(self.explore), *_holdout_mistakes(self.holdout), *_audience_mistakes(self.audience))
@@ -147,6 +147,9 @@ class Campaign:
                 f"the rules look back {steps_back(self.rules)} steps in all; at most {MOST_STEPS_BACK} are allowed"
             )
             found.append(Mistake("[[rule]]", f"{message}, shorten within and cooldown"))
+        labels = [each.action for each in self.new]
+        if len(set(labels)) < len(labels):
+            found.append(Mistake("[[new]]", "introduces an action twice; name each once"))
         for number, budget in enumerate(self.budgets, start=1):
             if budget.total is not None and (budget.audience or self.audience) is None:
                 message = "a total also needs the number of users; add audience = 50000, or use per_user"
@@ -266,7 +269,9 @@ def mistakes_in(campaign: Campaign, log: Log) -> list[Mistake]:
     for number, new in enumerate(campaign.new, start=1):
         place = f"[[new]] {number}"
         found += [mistake.inside(place) for mistake in _unknown_actions((new.like,), "like", log)]
-        found += [mistake.inside(place) for mistake in _not_new(new.action, campaign.new[: number - 1], log)]
+        if log.catalogue.numeric and not is_number(pl.Series([new.action])).all():
+            message = f"the actions of the log are numbers, and {new.action!r} is none; name it by a number"
+            found.append(Mistake(f"{place}, action", message))
     if campaign.holdout and HOLDOUT in log.features.names:
         message = f"the log has a feature {HOLDOUT!r}, the name that decisions mark the control group with; rename it"
         found.append(Mistake(HOLDOUT, message))
@@ -281,16 +286,6 @@ def _unknown_actions(labels: tuple[str, ...], entry: str, log: Log) -> Iterator[
             shown = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
             meant = f"; did you mean {near!r}?" if near else "."
             yield Mistake(entry, f"the log has no action {label!r}{meant} The actions are {shown}")
-
-
-def _not_new(label: str, before: tuple[NewAction, ...], log: Log) -> Iterator[Mistake]:
-    """Why an action cannot be introduced under this label."""
-    known, numeric = (*log.catalogue.labels, *(each.action for each in before)), log.catalogue.numeric
-    if numeric and not is_number(pl.Series([label])).all():
-        yield Mistake("action", f"the actions of the log are numbers, and {label!r} is none; name it by a number")
-    elif places_of((label,), known, numeric)[0] is not None:
-        message = f"{label!r} is not new: the log has it, or an entry above; remove this entry, and it is an action"
-        yield Mistake("action", f"{message} like any other")
 
 
 def _odd_columns(condition: Condition | None, entry: str, log: Log) -> Iterator[Mistake]:

@@ -116,7 +116,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class NewAction:
-    """An action that the log does not have, to be introduced: given to a small share at random."""
+    """An action to introduce: given to a small share at random, until the log has it and it is one like any other."""
 
     action: str
     """Its label, as in the catalogue of items and in the next log."""

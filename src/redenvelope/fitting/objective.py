@@ -92,7 +92,9 @@ def objective_of(
 
 def introduced(objective: Objective, campaign: Campaign, log: Log) -> tuple[Objective, tuple[IntroducedAction, ...]]:
     """The objective without what the campaign's new actions may cost, and these; the `log` has each budget's cost."""
-    new, question, steps = campaign.new, objective.question, log.campaign_steps
+    question, steps = objective.question, log.campaign_steps
+    known = places_of(tuple(each.action for each in campaign.new), *_labels(log))
+    new = [each for each, place in zip(campaign.new, known, strict=True) if place is None]
     if not new:
         return objective, ()
     likes = [place or 0 for place in places_of(tuple(each.like for each in new), *_labels(log))]

@@ -396,10 +396,8 @@ class Explanation:
         else:
             worth = f"a reward of {number(best.reward)} minus a cost of {_listed_costs(best)}, charged {charged}"
             said.append(f"{best.action!r} is worth most to the end of the campaign: {number(best.worth)} = {worth}.")
-        beside = not drawn.extrapolated and best.worth is not None and drawn.worth is not None
-        if drawn is not best and not self.holdout and beside:
-            assert best.worth is not None
-            assert drawn.worth is not None
+        by_chance = drawn is not best and not drawn.extrapolated and not self.holdout
+        if by_chance and best.worth is not None and drawn.worth is not None:
             said.append(
                 f"{drawn.action!r} is worth {number(best.worth - drawn.worth)} less; it was drawn because the plan "
                 "leaves a share to chance, so that the next log has something to learn from."
@@ -412,7 +410,7 @@ class Explanation:
         for one in self.alternatives:
             said += [f"{one.action!r} is not eligible: {rule}." for rule in one.forbidden_by]
         for one in self.alternatives:
-            if one.extrapolated and one.eligible:
+            if one.extrapolated and one.probability > 0:
                 said.append(
                     f"{one.action!r} is new and drawn for {one.probability:.2g} of such users, whatever it is worth. "
                     f"Extrapolated from its attributes, it earns {number(one.expected_reward)} and costs "
@@ -516,9 +514,8 @@ class Decider:
         Missing features, unknown labels and values that are not numbers are treated as in a table. A plan that
         `needs_history` takes the user's earlier steps: rows with `step`, `action`, `reward` and `cost`.
         """
-        history = known_history(self._policy.new, self._policy.catalogue, history)
-        user, step, state, eligibility, listed, unfamiliar = self._asked(row, eligible, history)
-        found = self._decided(user, step, state, eligibility, listed)
+        asked = self._asked(row, eligible, history)
+        user, step, unfamiliar, found = asked.user, asked.step, asked.unfamiliar, self._decided(asked)
         probabilities, outcomes, action = found.probabilities[0], found.outcomes[:, 0], int(found.actions()[0])
         if unfamiliar:
             self.unfamiliar.update(unfamiliar)
@@ -545,8 +542,9 @@ class Decider:
         """Why `decide` decides as it does for this user: what every alternative is worth at the user's prices."""
         policy = self._policy
         history = known_history(policy.new, policy.catalogue, history)
-        user, step, state, eligibility, listed, unfamiliar = self._asked(row, eligible, history)
-        found = self._decided(user, step, state, eligibility, listed)
+        asked = self._asked(row, eligible, history)
+        user, step, state, eligibility, _, unfamiliar = asked
+        found = self._decided(asked)
         prices = np.array([self._pricing.prices[int(found.followed[0])]])
         steps_left = policy.steps_left(np.array([step]))
 
@@ -563,7 +561,7 @@ class Decider:
         may = np.ones(self._known, dtype=bool)
         if eligibility is not None:
             may = np.asarray(allowed(eligibility, self._constraint, state[None], steps_left))[0]
-        may = np.append(may, found.probabilities[0, self._known :] > 0)
+        may = np.append(may, (found.probabilities[0, self._known :] > 0) | found.held_out)
         forbidden = self._forbidden(row, step, history, may, state[None], steps_left)
         alternatives = [
             Alternative(
@@ -599,7 +597,7 @@ class Decider:
             raise UsageError(
                 f"a user is a mapping of names to values, not a {type(row).__name__}; see Plan.allocate for tables"
             )
-        user = _user_of(row.get("user"))
+        user, history = _user_of(row.get("user")), known_history(self._policy.new, self._policy.catalogue, history)
         unfamiliar: list[str] = []
         state = self._encoder.encode_row(row, history, unfamiliar)
         step = step_number(row["step"])
@@ -611,19 +609,12 @@ class Decider:
         eligibility = eligibility_of_row(self._constraint, self._encoder, row, step, history, known).eligibility
         return _Asked(user, step, state, eligibility, listed, tuple(unfamiliar))
 
-    def _decided(
-        self,
-        user: int | str,
-        step: int,
-        state: Float32Array,
-        eligibility: EligibilityState | None,
-        listed: BoolArray | None,
-    ) -> Decisions:
+    def _decided(self, asked: _Asked) -> Decisions:
         columns = 0 if self._constraint is None else self._constraint.remembers
-        keys = np.array([user_key(user)], dtype=np.uint64)
-        states, stack = state[None], stacked([eligibility], self._known, columns)
-        new = None if listed is None else listed[None, self._known :]
-        return self._engine.decide(states, np.array([step]), stack, keys, listed=new)
+        keys, eligibility = np.array([user_key(asked.user)], dtype=np.uint64), asked.eligibility
+        stack = stacked([eligibility], self._known, columns)
+        new = None if asked.listed is None else asked.listed[None, self._known :]
+        return self._engine.decide(asked.state[None], np.array([asked.step]), stack, keys, listed=new)
 
     def _forbidden(
         self,

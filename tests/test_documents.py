@@ -115,7 +115,10 @@ def two_step_log(folder: Path) -> None:
 def with_items(folder: Path) -> None:
     two_step_log(folder)
     labels = pl.read_parquet(folder / "log.parquet")["action"].unique().sort()
-    pl.DataFrame({"action": labels, "amount": range(len(labels))}).write_csv(folder / "items.csv")
+    amounts = pl.DataFrame({"action": [*labels, "a4"], "amount": range(len(labels) + 1)})
+    amounts.write_csv(folder / "items.csv")
+    new = '[[new]]\naction = "a4"\nlike = "a3"\nat_most = 4.0\nshare = 0.01\n'
+    (folder / "next-week.toml").write_text(new)
 
 
 def without_propensities(folder: Path) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from redenvelope.audit.audit import Audit, audit_log
     from redenvelope.campaign.campaign import Campaign
     from redenvelope.campaign.items import Catalogue
-    from redenvelope.campaign.records import Budget, Rule
+    from redenvelope.campaign.records import Budget, NewAction, Rule
     from redenvelope.dual.column_generation import solve_budgets
     from redenvelope.dual.frontier import Frontier
     from redenvelope.dual.one_step import allocate_one_step
@@ -68,7 +68,7 @@ _NAMES = {
     "log.columns": ("ColumnMap",),
     "campaign.campaign": ("Campaign",),
     "campaign.items": ("Catalogue",),
-    "campaign.records": ("Budget", "Rule"),
+    "campaign.records": ("Budget", "NewAction", "Rule"),
     "log.read": ("read_log", "inspect_log", "log_from_frame"),
     "log.log": ("Log", "split"),
     "log.findings": ("Finding",),
@@ -137,6 +137,7 @@ __all__ = [
     "Log",
     "LogError",
     "ModelError",
+    "NewAction",
     "Plan",
     "PlanError",
     "Policy",

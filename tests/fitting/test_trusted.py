@@ -11,12 +11,12 @@ from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.evaluation.evaluate import EstimatorChoice, checking_estimators, evaluate_partitions
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.evaluation.partitions import as_partitions
-from redenvelope.fitting.certify import Trusted, relied_on, trusted_check
+from redenvelope.fitting.certify import Trusted, over_groups_if_agreed, relied_on, trusted_check
 from redenvelope.fitting.encoded import encode, past_effects
 from redenvelope.fitting.holdout import CandidatePolicy, Check, check_policies
 from redenvelope.log.log import Log, split
 from redenvelope.models.past_effects import PastEffects
-from redenvelope.plan.fixed_sequence_test import climb
+from redenvelope.plan.fixed_sequence_test import Question, climb
 from redenvelope.plan.ladder import Ladder, Place
 from redenvelope.plan.plan import Plan
 from tests.two_step_plan import BUDGET
@@ -166,3 +166,23 @@ def test_where_overlap_is_thin_the_model_must_agree(check: Check, plan: Plan, lo
     assert refused(150, 1.5) and refused(150, 0.6)
     assert not refused(150, 1.0)
     assert not refused(len(log.users), 1.5)
+
+
+def test_groups_of_items_where_single_items_agree_on_what_the_test_looks_at(check: Check) -> None:
+    question, rungs = Question.of(BUDGET, None, 0.95), len(check.candidates["plan"].prices)
+    reached = walk(check.ladder("plan")).place.rung
+    assert reached + 2 < rungs, "there are rungs beyond the first that fails"
+
+    def settled(rung: int, difference: float) -> Check:
+        far = np.zeros((2, rungs))
+        far[1, rung] = difference
+        return over_groups_if_agreed(replace(check, groups=check.evaluation, contradicted=far), question)
+
+    assert not settled(reached, 1.0).over_groups
+    assert not settled(reached + 1, 1.0).over_groups
+    beyond, little = settled(rungs - 1, 1.0), settled(0, 0.004 * BUDGET)
+    assert beyond.over_groups
+    assert little.over_groups
+    plain = check.ladder("plan").unreliable
+    assert beyond.ladder("plan").unreliable.tolist() == [*plain[:-1], True], "another budget could lead there"
+    assert little.ladder("plan").unreliable.tolist() == plain.tolist(), "half a percent of the budget"

@@ -8,14 +8,25 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from redenvelope.campaign.conditions import Condition, column_uses, holds
 from redenvelope.campaign.costs import cost_columns
 from redenvelope.campaign.items import Catalogue
-from redenvelope.campaign.records import Budget, Mistake, Rule, budget_mistakes, refuse, rule_mistakes
+from redenvelope.campaign.records import (
+    Budget,
+    Mistake,
+    NewAction,
+    Rule,
+    budget_mistakes,
+    new_mistakes,
+    refuse,
+    rule_mistakes,
+)
 from redenvelope.campaign.rows import STEP, TableRows, places_of
 from redenvelope.errors import LogError, UsageError
+from redenvelope.log.cleaning.number_formats import is_number
 from redenvelope.log.columns import HOLDOUT, ColumnMap, campaign_content, nearest_name, unknown_entries
 from redenvelope.log.log import Log
 
@@ -27,7 +38,7 @@ MOST_RULES = 100
 MOST_STEPS_BACK = 256
 """Limit for all rules together, because each step back is carried along every branch of a tree."""
 
-Record = TypeVar("Record", Budget, Rule)
+Record = TypeVar("Record", Budget, Rule, NewAction)
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,8 @@ class Campaign:
     """Attributes of the actions."""
     holdout: float = 0.0
     """Share of users, by the hash of their ids, in the control group, which gets the cheapest eligible action."""
+    new: tuple[NewAction, ...] = ()
+    """Actions to introduce: the plan gives them to a small share at random, until the log has them."""
 
     def __post_init__(self) -> None:
         for name, record in (("budgets", Budget), ("rules", Rule)):
@@ -96,6 +109,7 @@ class Campaign:
             mistakes.append(Mistake("", str(error)))
         budgets = _tables(content, "budget", budget_mistakes, Budget, mistakes)
         rules = _tables(content, "rule", rule_mistakes, Rule, mistakes)
+        new = _tables(content, "new", new_mistakes, NewAction, mistakes)
         explore, audience = _explore(content.get("explore"), mistakes), content.get("audience")
         holdout = content.get("holdout", 0.0)
         mistakes += [*_holdout_mistakes(holdout), *_audience_mistakes(audience)]
@@ -104,7 +118,7 @@ class Campaign:
             mistakes += _twice(budgets)
         refuse(mistakes, path)
         try:
-            return cls(columns, budgets, rules, explore, audience, items, float(holdout))
+            return cls(columns, budgets, rules, explore, audience, items, float(holdout), new)
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
 
@@ -138,6 +152,9 @@ class Campaign:
                 f"the rules look back {steps_back(self.rules)} steps in all; at most {MOST_STEPS_BACK} are allowed"
             )
             found.append(Mistake("[[rule]]", f"{message}, shorten within and cooldown"))
+        labels = [each.action for each in self.new]
+        if len(set(labels)) < len(labels):
+            found.append(Mistake("[[new]]", "introduces an action twice; name each once"))
         for number, budget in enumerate(self.budgets, start=1):
             if budget.total is not None and (budget.audience or self.audience) is None:
                 message = "a total also needs the number of users; add audience = 50000, or use per_user"
@@ -254,6 +271,12 @@ def mistakes_in(campaign: Campaign, log: Log) -> list[Mistake]:
         place = f"[[rule]] {number}"
         found += [mistake.inside(place) for mistake in _unknown_actions(rule.actions, "actions", log)]
         found += [mistake.inside(place) for mistake in _odd_columns(rule.condition, "only_where", log)]
+    for number, new in enumerate(campaign.new, start=1):
+        place = f"[[new]] {number}"
+        found += [mistake.inside(place) for mistake in _unknown_actions((new.like,), "like", log)]
+        if log.catalogue.numeric and not is_number(pl.Series([new.action])).all():
+            message = f"the actions of the log are numbers, and {new.action!r} is none; name it by a number"
+            found.append(Mistake(f"{place}, action", message))
     if campaign.holdout and HOLDOUT in log.features.names:
         message = f"the log has a feature {HOLDOUT!r}, the name that decisions mark the control group with; rename it"
         found.append(Mistake(HOLDOUT, message))

@@ -7,6 +7,7 @@ numbers serve as their own attribute.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ _MOST_VALUES = 30
 """Most distinct values of a text attribute; with more, a column identifies single items."""
 _LONG_TAIL = 10.0
 """Numbers whose maximum is more than this many times their median are replaced by their logarithms."""
+_RIDGE = 0.3
+"""Weight of the penalty in the regression that predicts new items, next to attributes with variance one."""
 _FEW_ACTIONS = 12
 """With at most so many actions, numeric labels say no more than their order."""
 
@@ -64,10 +67,11 @@ class Catalogue:
         assert frame is not None, "without an error there is a table"
         return cls(_named(frame.drop(ROW, strict=False), action), place.name)
 
-    def attached(self, log: Log) -> Log:
-        """A log whose actions have these attributes; all mistakes in the catalogue are reported at once."""
+    def attached(self, log: Log, new: Sequence[str] = ()) -> Log:
+        """A log whose actions have these attributes; all mistakes in the catalogue are reported at once. The items
+        `new` are to be introduced."""
         findings = Findings()
-        places = self._places(log, findings)
+        places = self._places(log, findings, new)
         parts = [] if places is None else [self._attribute(name, places, findings) for name in self._columns]
         require_usable(findings.sorted())
         known = [part for part in parts if part is not None]
@@ -76,11 +80,35 @@ class Catalogue:
         attributes = np.concatenate(known) if known else None
         return replace(log, attributes=attributes, findings=merge(log.findings, findings.sorted()))
 
+    def mixtures(self, log: Log, new: Sequence[str]) -> FloatArray:
+        """Weights of the log's actions that predict new items: a ridge regression on attributes, [new, actions].
+
+        Outcomes of a new item are the weighted outcomes of the known ones, whatever model predicts these."""
+        places, labels = self._places(log, Findings()), self.frame["action"].cast(pl.String).fill_null("").to_list()
+        assert places is not None, "the catalogue was attached to the log before"
+        rows = places_of(tuple(new), tuple(labels), log.catalogue.numeric)
+        if None in rows:
+            lacking = new[rows.index(None)]
+            raise UsageError(f"[[new]]: the item catalogue {self.file} has no {lacking!r}; add its row")
+        everywhere = np.concatenate([places, np.array(rows, dtype=np.intp)])
+        parts = [self._attribute(name, everywhere, Findings()) for name in self._columns]
+        rising = np.concatenate(
+            [part for part in parts if part is not None] or [np.zeros((0, len(everywhere)), np.float32)]
+        ).T
+        known, own = rising[: len(places)].astype(np.float64), rising[len(places) :]
+        middle = known.mean(axis=0)  # the mean is not shrunk
+        shrunk = np.linalg.solve((known - middle).T @ known + _RIDGE * np.eye(known.shape[1]), (known - middle).T)
+        return np.asarray((own - middle) @ shrunk + 1 / len(places))
+
+    def named(self, action: str) -> Catalogue:
+        """The catalogue, whose column of labels may be called as in the log, `action`."""
+        return replace(self, frame=_named(self.frame, action))
+
     @property
     def _columns(self) -> list[str]:
         return [name for name in self.frame.columns if name != "action"]
 
-    def _places(self, log: Log, findings: Findings) -> NDArray[np.intp] | None:
+    def _places(self, log: Log, findings: Findings, new: Sequence[str] = ()) -> NDArray[np.intp] | None:
         """The row of each action of the log, [actions]; None if some action has none."""
         if "action" not in self.frame.columns:
             near = nearest_name("action", self.frame.columns) or "YOUR_COLUMN"
@@ -88,7 +116,9 @@ class Catalogue:
             return None
         labels, catalogue = tuple(self.frame["action"].cast(pl.String).fill_null("").to_list()), log.catalogue
         found = places_of(labels, catalogue.labels, catalogue.numeric)
-        unknown = [label for label, place in zip(labels, found, strict=True) if place is None]
+        introduced = places_of(labels, tuple(new), catalogue.numeric)
+        both = zip(labels, found, introduced, strict=True)
+        unknown = [label for label, *places in both if places == [None, None]]
         if unknown:
             findings.add("items_not_logged", file=self.file, column="action", count=len(unknown), examples=unknown)
         rows: dict[int, list[int]] = {}
@@ -135,11 +165,11 @@ class Catalogue:
         return np.array([(texts == value).to_numpy() for value in distinct], dtype=np.float32)
 
 
-def with_attributes(log: Log, catalogue: Catalogue | None, action: str = "action") -> Log:
+def with_attributes(log: Log, catalogue: Catalogue | None, action: str = "action", new: Sequence[str] = ()) -> Log:
     """A log with the attributes of a catalogue or, without one, of numeric labels if there are many. The catalogue may
-    name its column of labels as the log does, `action`."""
+    name its column of labels as the log does, `action`. The items `new` are to be introduced."""
     if catalogue is not None:
-        return replace(catalogue, frame=_named(catalogue.frame, action)).attached(log)
+        return catalogue.named(action).attached(log, new)
     if not log.catalogue.numeric or len(log.catalogue) <= _FEW_ACTIONS:
         return log
     return replace(log, attributes=_numbers(np.array(log.catalogue.labels, dtype=np.float64)))

@@ -1,4 +1,4 @@
-"""Budgets and rules of a campaign, as checked records, and the mistakes that either can contain."""
+"""Budgets, rules and new actions of a campaign, as checked records, and the mistakes that each can contain."""
 
 from __future__ import annotations
 
@@ -112,6 +112,40 @@ class Rule:
             self.at_most or 0, f"at most {self.at_most} times"
         )
         return f"{named}: {often} " + (f"in any {self.within} steps" if self.within is not None else "in the campaign")
+
+
+@dataclass(frozen=True)
+class NewAction:
+    """An action to introduce: given to a small share at random, until the log has it and it is one like any other."""
+
+    action: str
+    """Its label, as in the catalogue of items and in the next log."""
+    like: str
+    """An action of the log whose rules it follows, and as which it counts in a user's history until the next fit."""
+    at_most: float
+    """The most that it can cost, such as its face value."""
+    share: float | None = None
+    """Share of the decisions that give it; by default as many as may add 3 % to the cost, and at most 2 %."""
+
+    def __post_init__(self) -> None:
+        refuse(new_mistakes({field.name: getattr(self, field.name) for field in fields(self)}))
+        for name in ("action", "like"):
+            object.__setattr__(self, name, str(getattr(self, name)))
+
+
+def new_mistakes(given: Mapping[str, Any]) -> list[Mistake]:
+    """The mistakes in the entries of a new action."""
+    entries = {name: value for name, value in given.items() if value is not None}
+    found = _unknown(entries, NewAction)
+    for name, kind in (("action", "its label"), ("like", "an action of the log that it is treated as")):
+        if not _is_label(entries.get(name)):
+            found.append(Mistake(name, f'must be {kind}, such as {name} = "10 € coupon"'))
+    if not _is_amount(entries.get("at_most")):
+        found.append(Mistake("at_most", "must be the most that it can cost, such as at_most = 15.0"))
+    share = entries.get("share", 0.01)
+    if not _is_amount(share) or not 0 < share <= 0.5:
+        found.append(Mistake("share", f"must be a share of the decisions, above 0 and at most 0.5, not {share!r}"))
+    return found
 
 
 def budget_mistakes(given: Mapping[str, Any]) -> list[Mistake]:

@@ -238,6 +238,7 @@ def _tell(plan: Plan, out: Path, as_json: bool) -> None:
             "exploration": to_plain(plan.record.exploration),
             "rules": [rule.sentence() for rule in plan.policy.rules],
             "holdout": plan.policy.holdout,
+            "new": {each.label: each.share for each in plan.policy.new},
         }
         options.print_json(content)
     else:

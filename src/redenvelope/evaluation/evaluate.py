@@ -297,7 +297,7 @@ LARGEST_Z = 3.0
 _WINDOWS = (1, 2, 3)
 
 # A difference this small relative to the estimate does not matter, however precisely it is known.
-_NEGLIGIBLE = 0.005
+NEGLIGIBLE = 0.005
 
 
 @dataclass(frozen=True)
@@ -330,7 +330,7 @@ class Agreement:
     @property
     def is_noise(self) -> bool:
         """Whether chance explains the difference, or it is too small to matter."""
-        return abs(self.z) <= LARGEST_Z or abs(self.difference) <= _NEGLIGIBLE * abs(self.value)
+        return abs(self.z) <= LARGEST_Z or abs(self.difference) <= NEGLIGIBLE * abs(self.value)
 
     @property
     def is_safe(self) -> bool:

@@ -24,6 +24,7 @@ from redenvelope.evaluation.confidence import Concentration
 from redenvelope.evaluation.data import OffPolicyData
 from redenvelope.evaluation.diagnostics import Reason, Weight
 from redenvelope.evaluation.evaluate import (
+    NEGLIGIBLE,
     Agreement,
     EstimatorChoice,
     Evaluation,
@@ -106,6 +107,7 @@ def certify_plan(
 
     `past` holds effects of the past estimated on users of all folds, including the check fold.
     """
+    check = over_groups_if_agreed(check, question)
     trusted = trusted_check(check, lambda ladder: walk(ladder, question), past)
     check, joint = trusted.check, sorted({*_JOINT, settings.confidence})
     ladder = trusted.marked(check.ladder("plan", joint, settings.seed))
@@ -120,6 +122,18 @@ def certify_plan(
     odds = hidden_odds(check.evaluation, check.log, check.shares("plan", stop.place), rooms)
     certificate = replace(certificate, diagnostics=certificate.diagnostics | {HIDDEN_ODDS: odds})
     return check, Certification(ladder, stop, policy, certificate, objections)
+
+
+def over_groups_if_agreed(check: Check, question: Question) -> Check:
+    """The check with weights over groups of items if single items agree on all rungs that the test looks at, up to the
+    first that fails. Other rungs, on which they disagree, are refused: another budget could lead there."""
+    if check.groups is None or question.budget is None or check.candidates["plan"].mixtures is not None:
+        return check
+    assert check.contradicted is not None
+    matters = NEGLIGIBLE * np.array([0.0, *question.limits])  # little money, beside the budget
+    contradicted = np.where(check.contradicted > matters[:, None], check.contradicted, 0.0)
+    stop = walk(replace(check, evaluation=check.groups).ladder("plan"), question)
+    return check if contradicted[:, : stop.place.rung + 2].any() else check.by_groups(contradicted)
 
 
 def _decided_by_few(ladder: Ladder, stop: Stop) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 
@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redenvelope.arrays import Float32Array, KeyArray
+from redenvelope.evaluation.item_groups import FEWEST_ITEMS
 from redenvelope.log.encoding.encoder import Encoder
 from redenvelope.log.encoding.history import HistoryEncoding
 from redenvelope.log.encoding.layout import StateLayout
-from redenvelope.log.log import Log
+from redenvelope.log.log import ActionCatalogue, Log
 from redenvelope.models.past_effects import PastEffects, lagged
 from redenvelope.plan.policy import DeployedPolicy
 from redenvelope.policies.eligibility_state import EligibilityState, allowed, eligibility_of_log
@@ -127,6 +128,20 @@ def encode(log: Log, encoder: Encoder, steps: int, rules: RuleConstraint | None 
     return EncodedLog(log, encoder.encode(log), steps_left, encoder.layout, eligibility, counted)
 
 
+_CLASSES = 8
+
+
+def _in_classes(log: Log) -> Log:
+    """A log with many actions as one of the cheapest action and a few classes of the others, by cost: the columns of a
+    history of hundreds of actions would leave too few rows for each."""
+    actions = len(log.catalogue)
+    if actions < FEWEST_ITEMS:
+        return log
+    of_action = np.where(np.arange(actions) == 0, 0, 1 + (np.arange(actions) - 1) * _CLASSES // (actions - 1))
+    labels = tuple(f"class {place}" for place in range(_CLASSES + 1))
+    return replace(log, action=of_action.astype(np.int32)[log.action], catalogue=ActionCatalogue(labels, False))
+
+
 def past_effects(log: Log, encoder: Encoder, users: int, seed: int) -> PastEffects | None:
     """Effects of the past beyond the state, estimated on at most `users` users; None if no user has a second step.
 
@@ -137,8 +152,8 @@ def past_effects(log: Log, encoder: Encoder, users: int, seed: int) -> PastEffec
         log = log.select(fraction(log.keys, "past", seed) < share)
     if log.lengths.max(initial=0) < 2:
         return None
-    states, history = encoder.encode(log), HistoryEncoding.fit(log)
-    known = [history.columns(log)] if encoder.history is None else []
+    states, classed = encoder.encode(log), _in_classes(log)
+    known = [HistoryEncoding.fit(classed).columns(classed)] if encoder.history is None else []
     return PastEffects.of(log, states, encoder.layout, np.concatenate([*known, lagged(log)], axis=1))
 
 

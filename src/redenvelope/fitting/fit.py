@@ -35,7 +35,7 @@ from redenvelope.fitting.certify import Certification, PopulationSummary
 from redenvelope.fitting.encoded import EncodedLog, encode, past_effects
 from redenvelope.fitting.holdout import CandidatePolicy, Check
 from redenvelope.fitting.learn import CampaignTerms, LearnedModel, Policies, UnpricedPolicy
-from redenvelope.fitting.objective import Objective, objective_of
+from redenvelope.fitting.objective import Objective, introduced, objective_of
 from redenvelope.fitting.settings import FitSettings, settings_of
 from redenvelope.fitting.stage_cache import Cache, StageCache, flat_codec, record_codec
 from redenvelope.log.columns import ColumnMap
@@ -94,8 +94,9 @@ def fit(
             f"--most-per-user: it caps one cost, and the campaign has {len(objective.names)} budgets; remove all but "
             "one of them, or the cap"
         )
-    log, own_name = capped_log(objective.charged(log), settings.most_per_user), campaign.columns.names.get("action")
-    log = with_attributes(log, campaign.items, own_name or "action")
+    log, own_name = capped_log(objective.charged(log), settings.most_per_user), campaign.columns.name_of("action")
+    log = with_attributes(log, campaign.items, own_name, [each.action for each in campaign.new])
+    objective, new = introduced(objective, campaign, log)
     population = _audit(learn.as_logged_under(log, campaign.rules), objective, population, settings, stages)
     folds = _split(log, settings, stages)
     run = _Run(settings, stages, StageCache(cache, log, settings, (objective.budgets, campaign.rules)))
@@ -120,7 +121,7 @@ def fit(
     check = _check(candidates, held_out, estimator, population, run)
     stages.begin("certificate")
     objections = certify.objections_to(population, unpriced.fidelity)
-    policy = replace(unpriced.policy, holdout=campaign.holdout)
+    policy = replace(unpriced.policy, holdout=campaign.holdout, new=new)
     check, certified = certify.certify_plan(check, policy, objective.question, objections, past, settings)
     del past
     stages.finish("certificate", _describe(certified.certificate))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -133,6 +133,10 @@ class Check:
     """For a past that the state does not show; None if the estimator itself uses the past, or nothing is known."""
     over_groups: bool = False
     """Whether importance weights are over groups of items instead of single ones."""
+    groups: Evaluation | None = None
+    """The evaluation over groups, while single items contradict it somewhere."""
+    contradicted: FloatArray | None = None
+    """By how much single items contradict groups at each price of the first candidate, [outcomes, prices]."""
 
     @cached_property
     def influence(self) -> FloatArray:
@@ -185,7 +189,7 @@ class Check:
 
     def reasons(self, name: str) -> list[list[Reason]]:
         """Objections to the estimates of a candidate at each of its prices."""
-        return [
+        found = [
             [
                 *_reasons(self.evaluation, self.candidates[name].policy, place),
                 *[IMPOSSIBLE] * bool(self.impossible[place]),
@@ -193,6 +197,15 @@ class Check:
             ]
             for place in self.places(name)
         ]
+        if self.over_groups and self.contradicted is not None and not self.places(name).start:
+            for place in np.flatnonzero(self.contradicted.any(axis=0)):
+                found[place].append(_GROUPS_OFF)
+        return found
+
+    def by_groups(self, contradicted: FloatArray) -> Check:
+        """The check with weights over groups, without the prices at which single items contradict them."""
+        assert self.groups is not None
+        return replace(self, evaluation=self.groups, over_groups=True, groups=None, contradicted=contradicted)
 
     def _decided_by_few(
         self, added: FloatArray, sums: NeighbourSums, diagnostics: Sequence[dict[str, Any]]
@@ -218,7 +231,7 @@ class Check:
         """The same policies and users evaluated by another estimator, without planning again."""
         users, sparse = self.evaluation.partitions, sparse_prices(self.candidates)
         found = evaluate_partitions(users.parts, [estimator], engine=users.engine, sparse=sparse)[estimator.name]
-        return Check(self.log, self.candidates, found, self.shown, self.costs, over_groups=self.over_groups)
+        return replace(self, evaluation=found, correction=None, groups=None)
 
     def added(self, name: str, place: Place) -> FloatArray:
         """Influence of each user on the estimates of a candidate at a place of its ladder, [outcomes, users].
@@ -274,6 +287,12 @@ def influence_of(
     return added
 
 
+_GROUPS_OFF = Reason(
+    "groups_off",
+    Weight.REFUSAL,
+    "weights over groups of items and over single items lead to different estimates here; bring more users, or "
+    "attributes of the items",
+)
 IMPOSSIBLE = Reason(
     "impossible_estimate",
     Weight.REFUSAL,
@@ -347,11 +366,12 @@ def check_policies(
     planned = planned or planned_fold(candidates, encoded, shown_users, seed)
     items = evaluated(planned.data, estimator, sparse_prices(candidates))
     first = next(iter(candidates.values()))
-    groups = over_groups(planned.data, items, sparse_prices(candidates), len(first.prices))
+    groups, contradicted = over_groups(planned.data, items, sparse_prices(candidates), len(first.prices))
     shown = encoded.select(_shown(encoded, shown_users, seed))
     costs = concentrations(encoded.log) if costs is None else costs
     shown_rows = Shown(shown, planned.shown, first)
-    return Check(encoded.log, dict(candidates), groups or items, shown_rows, costs, over_groups=groups is not None)
+    check = Check(encoded.log, dict(candidates), items, shown_rows, costs, None, False, groups, contradicted)
+    return check if groups is None or contradicted.any() else check.by_groups(contradicted)
 
 
 def evaluated(data: Sequence[OffPolicyData], estimator: Estimator, sparse: SparsePrices) -> Evaluation:
@@ -361,16 +381,19 @@ def evaluated(data: Sequence[OffPolicyData], estimator: Estimator, sparse: Spars
 
 def over_groups(
     data: Sequence[OffPolicyData], items: Evaluation, sparse: SparsePrices, compared: int
-) -> Evaluation | None:
-    """The evaluation with weights over groups of items; None if there are few items, or if the evaluation over single
-    `items` contradicts it at one of the first `compared` prices."""
+) -> tuple[Evaluation | None, FloatArray]:
+    """The evaluation with weights over groups of items, None if there are few items; and by how much the evaluation
+    over single `items` contradicts it at the first `compared` prices, [outcomes, compared]: 0 where it does not."""
+    contradicted = np.zeros((len(items.value), compared))
     if any(part.group_ratio is None for part in data):
-        return None
+        return None, contradicted
     groups = evaluated([part.over_groups() for part in data], items.estimator, sparse)
     pairs = list(zip(*agreement(groups, items), strict=True))[:compared]
     # With few effective users, even the standard error of a difference is unknown, so the difference is no evidence.
-    firm = [pair for price, pair in enumerate(pairs) if not items.diagnostics.is_refused(price)]
-    return groups if all(each.is_noise for pair in firm for each in pair) else None
+    for price, pair in enumerate(pairs):
+        if not items.diagnostics.is_refused(price):
+            contradicted[:, price] = [0.0 if each.is_noise else abs(each.difference) for each in pair]
+    return groups, contradicted
 
 
 def _shown(encoded: EncodedLog, users: int, seed: int) -> NDArray[np.bool_]:

@@ -19,7 +19,7 @@ from redenvelope.dual.oracle import PriceFunction
 from redenvelope.dual.paths import Paths, gather_plans, paths_through
 from redenvelope.fitting.encoded import EncodedLog
 from redenvelope.fitting.holdout import CandidatePolicy, DecidedRows, Shown
-from redenvelope.fitting.settings import EXPLORE, FitSettings, SearchSettings
+from redenvelope.fitting.settings import EXPLORE, MOST_EXPLORED, FitSettings, SearchSettings
 from redenvelope.fitting.stage_cache import Codec, StageCache
 from redenvelope.log.log import Log
 from redenvelope.plan.certificate import Certificate
@@ -33,8 +33,6 @@ _HARDLY = 1e-9
 """An exploration share so small that nothing is explored."""
 _PRICE_RANGE, _HALVINGS = 2.0**24, 30
 """Prices of one step are bisected in so many steps, between one unit divided by the range and one multiplied by it."""
-_EXPLORED = 0.03
-"""Largest share of a budget, and of the plan's gain, that exploration may cost."""
 _CHANGED = 0.1
 """Share of decisions that the next plan is expected to change, and that exploration has to inform."""
 
@@ -184,9 +182,9 @@ def exploration_share(bandit: DeployedPolicy, pilot_users: EncodedLog, train: Lo
     lost = float(plan[0] - even[0] - price * ((plan - even)[1:] / decisions.units).sum())
     limits = np.array(question.limits) if question.budget is not None else plan[1:]
     taken = np.maximum(even[1:] - cheapest[1:], 1e-300)
-    share = min(EXPLORE, _EXPLORED * float((np.maximum(limits, 0.0) / taken).min()))
+    share = min(EXPLORE, MOST_EXPLORED * float((np.maximum(limits, 0.0) / taken).min()))
     if lost > 0 and plan[0] > cheapest[0]:
-        share = min(share, _EXPLORED * float(plan[0] - cheapest[0]) / lost)
+        share = min(share, MOST_EXPLORED * float(plan[0] - cheapest[0]) / lost)
     if lost > 0 and price > 0:
         spent = np.add.reduceat(train.outcomes[1:] / decisions.units[:, None], train.starts[:-1], axis=1).sum(axis=0)
         error = price * float(spent.std()) * np.sqrt(_CHANGED * len(bandit.catalogue) / train.people)

@@ -20,6 +20,8 @@ from redenvelope.serialization import to_plain
 
 EXPLORE = 0.02
 """The largest default exploration share; smaller if that would cost too much (`price_grid.exploration_share`)."""
+MOST_EXPLORED = 0.03
+"""Largest share of a budget, and of the plan's gain, that exploration or new actions may cost by default."""
 
 Method = Literal["auto", "planned", "learned", "bandit"]
 History = Literal["auto", "none"]

@@ -60,6 +60,7 @@ _ENTRIES = {
     "explore": "[explore]",
     "holdout": "holdout",
     "items": "[items]",
+    "new": "[[new]]",
 }
 """The entries of a campaign file, as they are written there."""
 

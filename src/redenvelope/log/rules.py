@@ -210,7 +210,7 @@ _ITEM_RULES = {
     "items_not_logged": Rule(
         "warning",
         "{count:item} of the catalogue never logged: what they earn and cost is not known, and no plan gives them",
-        "to introduce one, give it to some users by chance and log that; if it is a slip, write it as in the log",
+        "to introduce one, name it in [[new]] of the campaign file; if it is a slip, write it as in the log",
     ),
     "items_column_kind": Rule(
         "warning",

@@ -41,6 +41,13 @@ class BudgetFigure:
     """Number of users in the campaign, where known."""
     total: float | None = None
     """The budget for the whole audience."""
+    set_aside: float = 0.0
+    """What new actions, which the certificate does not cover, may add to the mean cost per user."""
+
+    @property
+    def limit(self) -> float:
+        """What is left of the budget for the plan: the certified bound is within it."""
+        return self.budget - self.set_aside
 
     @property
     def unspent(self) -> float | None:
@@ -150,6 +157,8 @@ class Certificate:
             written["dual"] = "infinity" if np.isinf(own.dual) else own.dual
             if own.unspent is None:
                 del written["audience"], written["total"]
+            if not own.set_aside:
+                del written["set_aside"]
         top = plain | {"logged": to_plain(self.logged), "reasons": [reason.message for reason in self.reasons]}
         top |= {name: plain["budgets"][0][name] for name in ("budget", "dual", "cost")}
         top["rules"] = [{"rule": reason.rule, "weight": str(reason.weight)} for reason in self.reasons]
@@ -185,7 +194,8 @@ class Certificate:
         cost, upper = number(self.cost.estimate), number(self.cost.upper)
         bound = f"{cost} per user, at most {upper} with {self.confidence:.0%} confidence"
         if self.is_certified:
-            return f"{self._on('price')} costs {bound}, within the budget of {number(self.budget)}{self._capped()}."
+            budget = f"{number(self.budget)}{_aside(self.budgets)}"
+            return f"{self._on('price')} costs {bound}, within the budget of {budget}{self._capped()}."
         return f"Refused: {self.reasons[0].message} (estimated cost {bound}; budget {number(self.budget)})."
 
     def _sentence_of_target(self, target: float) -> str:
@@ -202,9 +212,9 @@ class Certificate:
             f"{each.name} {number(each.cost.estimate)}, at most {number(each.cost.upper)} of {number(each.budget)}"
             for each in self.budgets
         )
-        level = f"with {self.confidence:.0%} confidence each"
+        level, aside = f"with {self.confidence:.0%} confidence each", _aside(self.budgets)
         if self.is_certified:
-            return f"{self._on('prices')} keeps all {len(self.budgets)} budgets per user, {level}: {spent}."
+            return f"{self._on('prices')} keeps all {len(self.budgets)} budgets per user{aside}, {level}: {spent}."
         return f"Refused: {self.reasons[0].message} (estimated costs per user, {level}: {spent})."
 
     def _capped(self) -> str:
@@ -220,6 +230,11 @@ class Certificate:
             most = max(each.cost.estimate / each.budget for each in self.budgets)
             used = f", but uses only {max(most, 0):.0%} of {'its' if len(self.budgets) == 1 else 'any'} budget"
         return f"Certified{used}: {checked}, the plan"
+
+
+def _aside(budgets: tuple[BudgetFigure, ...]) -> str:
+    aside = [each.set_aside for each in budgets]
+    return f", of which {', '.join(map(number, aside))} is set aside for new actions" if any(aside) else ""
 
 
 _WRITTEN = (

@@ -19,13 +19,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from redenvelope.arrays import Float32Array, FloatArray, IntArray
+from redenvelope.arrays import BoolArray, Float32Array, FloatArray, IntArray
 from redenvelope.engine.programs import keep_programs
 from redenvelope.errors import ModelError, UsageError
 from redenvelope.log.cleaning.dates import dates_of
 from redenvelope.log.cleaning.ids import marks_of, read_steps, repeated, serving_ids
 from redenvelope.log.columns import HOLDOUT
-from redenvelope.log.eligibility import BETWEEN, ELIGIBLE
+from redenvelope.log.eligibility import BETWEEN, ELIGIBLE, listed_actions
 from redenvelope.log.encoding.row import step_number
 from redenvelope.log.findings import EXAMPLES, Finding, Findings
 from redenvelope.log.log import ActionCatalogue
@@ -40,6 +40,7 @@ from redenvelope.policies.eligibility_state import (
     eligibility_of_row,
     is_feature,
 )
+from redenvelope.policies.new_actions import charged, extrapolated, known_history, with_new
 from redenvelope.policies.policy import normalised
 from redenvelope.policies.pricing import Pricing
 from redenvelope.policies.rules import RuleConstraint
@@ -87,10 +88,12 @@ class DecisionEngine:
         eligibility: EligibilityState | None,
         keys: NDArray[np.uint64],
         pricing: Pricing | None = None,
+        listed: BoolArray | None = None,
     ) -> Decisions:
         """Decide for users with these keys [users], given their states [users, width] and steps [users].
 
-        `eligibility` says which actions each may get, `pricing` by default the policy's own.
+        `eligibility` says which actions each may get, `pricing` by default the policy's own. `listed` [users, new] are
+        the new actions in the lists of what users may get; None: all.
         """
         policy = self._policy
         pricing = policy.pricing if pricing is None else pricing
@@ -109,7 +112,21 @@ class DecisionEngine:
         np.maximum(outcomes[1:], 0.0, out=outcomes[1:])  # logged costs are never below 0, but a model may predict one
         _require_numbers(probabilities.sum(axis=1) + outcomes.sum(axis=(0, 2)))
         held_out = self._hold_out(probabilities, states, step, eligibility, keys)
+        if policy.new:
+            may = self._may_get_new(states, step, eligibility, listed) & ~held_out[:, None]
+            probabilities, outcomes = with_new(policy.new, probabilities, may), charged(policy.new, outcomes)
         return Decisions(probabilities, outcomes, followed, fraction(keys, ACTION_STREAM, self._seed, step), held_out)
+
+    def _may_get_new(
+        self, states: Float32Array, step: IntArray, eligibility: EligibilityState | None, listed: BoolArray | None
+    ) -> BoolArray:
+        """Who may get which new action, [users, new]: those who may, by the rules, get the one that it is like."""
+        policy, likes = self._policy, [each.like for each in self._policy.new]
+        may = np.ones((len(states), len(likes)), dtype=bool) if listed is None else listed
+        if policy.constraint is None or eligibility is None:
+            return may
+        by_rules = policy.constraint.eligible(states, policy.steps_left(step), eligibility.memory)
+        return np.asarray(may & by_rules[:, likes])
 
     def _hold_out(
         self,
@@ -190,16 +207,20 @@ def _decided(
     plan: Plan, users: pl.DataFrame, seed: int, history: pl.DataFrame | None
 ) -> tuple[pl.DataFrame, tuple[Finding, ...]]:
     policy = plan.policy
+    history = known_history(policy.new, plan.catalogue, history)
     states, findings = policy.encoder.encode_frame(users, history)
     step = read_steps(users["step"]).to_numpy()
-    found = eligibility_of_frame(policy.constraint, policy.encoder, plan.catalogue, users, history)
-    decided = DecisionEngine(policy, seed).decide(states, step, found.eligibility, user_keys(users["user"]))
+    found, listed = eligibility_of_frame(policy.constraint, policy.encoder, plan.catalogue, users, history), None
+    if policy.new and ELIGIBLE in users.columns and not is_feature(ELIGIBLE, policy.encoder):
+        listed = listed_actions(users[ELIGIBLE], policy.offered)[:, len(plan.catalogue) :]
+    keys = user_keys(users["user"])
+    decided = DecisionEngine(policy, seed).decide(states, step, found.eligibility, keys, listed=listed)
     rows, action = np.arange(len(users)), decided.actions()
     decisions = pl.DataFrame(
         {
             "user": users["user"],
             "step": users["step"],
-            "action": _labels(plan.catalogue).gather(action),
+            "action": _labels(policy.offered).gather(action),
             "propensity": decided.probabilities[rows, action],
             "expected_reward": decided.outcomes[0, rows, action],
             "expected_cost": decided.outcomes[1, rows, action],
@@ -212,7 +233,9 @@ def _decided(
     )
     if found.eligibility is None:
         return decisions, findings
-    return decisions.with_columns(_listed(plan, found, states, step)), findings + _nothing_left(plan, found)
+    mask = allowed(found.eligibility, policy.constraint, states, policy.steps_left(step))
+    mask = np.concatenate([mask, decided.probabilities[:, len(plan.catalogue) :] > 0], axis=1)
+    return decisions.with_columns(_listed(policy.offered, mask)), findings + _nothing_left(plan, found)
 
 
 def expected_column(budget: str) -> str:
@@ -220,13 +243,10 @@ def expected_column(budget: str) -> str:
     return f"expected_cost_{budget}"
 
 
-def _listed(plan: Plan, found: EligibilityRows, states: NDArray[np.float32], step: NDArray[np.int64]) -> pl.Series:
-    """The eligible actions of each user, as lists of labels, which record the rules behind the decisions."""
-    assert found.eligibility is not None
-    policy = plan.policy
-    mask = allowed(found.eligibility, policy.constraint, states, policy.steps_left(step))
+def _listed(offered: ActionCatalogue, mask: BoolArray) -> pl.Series:
+    """The actions of a mask [users, actions] as lists of labels, which record the rules behind the decisions."""
     different, codes = np.unique(mask, axis=0, return_inverse=True)
-    labels = np.array(plan.catalogue.labels, dtype=object)
+    labels = np.array(offered.labels, dtype=object)
     lists = pl.Series(ELIGIBLE, [labels[row].tolist() for row in different], dtype=pl.List(pl.String))
     return lists.gather(codes.reshape(-1))
 
@@ -332,6 +352,8 @@ class Alternative:
     expected_cost: float
     forbidden_by: tuple[str, ...]
     """The rules that forbid it at this step, in words."""
+    extrapolated: bool = False
+    """Whether the action is new, so that its outcomes are extrapolated from those of other actions."""
 
 
 _MOST_TOLD = 8
@@ -360,7 +382,7 @@ class Explanation:
     def sentences(self) -> list[str]:
         """The explanation in words."""
         best = max(
-            (one for one in self.alternatives if one.eligible),
+            (one for one in self.alternatives if one.eligible and not one.extrapolated),
             key=lambda one: -sum(one.costs.values()) if one.worth is None else one.worth,
         )
         charged = ", ".join(f"{number(price)} per unit of {name}" for name, price in self.prices.items())
@@ -376,17 +398,26 @@ class Explanation:
         else:
             worth = f"a reward of {number(best.reward)} minus a cost of {_listed_costs(best)}, charged {charged}"
             said.append(f"{best.action!r} is worth most to the end of the campaign: {number(best.worth)} = {worth}.")
-        if drawn is not best and not self.holdout and best.worth is not None and drawn.worth is not None:
+        by_chance = drawn is not best and not drawn.extrapolated and not self.holdout
+        if by_chance and best.worth is not None and drawn.worth is not None:
             said.append(
                 f"{drawn.action!r} is worth {number(best.worth - drawn.worth)} less; it was drawn because the plan "
                 "leaves a share to chance, so that the next log has something to learn from."
             )
-        others = [one for one in self.alternatives if one.eligible and one is not best and one is not drawn]
+        usual = [one for one in self.alternatives if not one.extrapolated]
+        others = [one for one in usual if one.eligible and one is not best and one is not drawn]
         said += [_less(one, best) for one in others[:_MOST_TOLD] if one.worth is not None and best.worth is not None]
         if len(others) > _MOST_TOLD:
             said.append(f"{len(others) - _MOST_TOLD} more alternatives are worth less.")
         for one in self.alternatives:
             said += [f"{one.action!r} is not eligible: {rule}." for rule in one.forbidden_by]
+        for one in self.alternatives:
+            if one.extrapolated and one.probability > 0:
+                said.append(
+                    f"{one.action!r} is new and drawn for {one.probability:.2g} of such users, whatever it is worth. "
+                    f"Extrapolated from its attributes, it earns {number(one.expected_reward)} and costs "
+                    f"{number(one.expected_cost)} at this step."
+                )
         if self.unfamiliar:
             said.append(f"Training never saw such values of {', '.join(self.unfamiliar)}: trust this less.")
         if self.missing:
@@ -438,6 +469,8 @@ class _Asked(NamedTuple):
     step: int
     state: Float32Array
     eligibility: EligibilityState | None
+    listed: BoolArray | None
+    """The actions of the request's list, [actions]; None without one."""
     unfamiliar: tuple[str, ...]
 
 
@@ -462,7 +495,8 @@ class Decider:
         self._steps = policy.specification.steps
         self._engine = DecisionEngine(policy, seed, waiting=True)
         self._constraint = policy.constraint
-        self._labels, self._numeric = plan.catalogue.labels, plan.catalogue.numeric
+        self._labels, self._numeric = policy.offered.labels, plan.catalogue.numeric
+        self._known = len(plan.catalogue)
         self._written = [_written(label, plan.catalogue.numeric, self._labels) for label in self._labels]
         self._budgets = policy.several_budgets
         self.unfamiliar: Counter[str] = Counter()
@@ -489,8 +523,8 @@ class Decider:
         Missing features, unknown labels and values that are not numbers are treated as in a table. A plan that
         `needs_history` takes the user's earlier steps: rows with `step`, `action`, `reward` and `cost`.
         """
-        user, step, state, eligibility, unfamiliar = self._asked(row, eligible, history)
-        found = self._decided(user, step, state, eligibility)
+        asked = self._asked(row, eligible, history)
+        user, step, unfamiliar, found = asked.user, asked.step, asked.unfamiliar, self._decided(asked)
         probabilities, outcomes, action = found.probabilities[0], found.outcomes[:, 0], int(found.actions()[0])
         if unfamiliar:
             self.unfamiliar.update(unfamiliar)
@@ -516,8 +550,10 @@ class Decider:
     ) -> Explanation:
         """Why `decide` decides as it does for this user: what every alternative is worth at the user's prices."""
         policy = self._policy
-        user, step, state, eligibility, unfamiliar = self._asked(row, eligible, history)
-        found = self._decided(user, step, state, eligibility)
+        history = known_history(policy.new, policy.catalogue, history)
+        asked = self._asked(row, eligible, history)
+        user, step, state, eligibility, _, unfamiliar = asked
+        found = self._decided(asked)
         prices = np.array([self._pricing.prices[int(found.followed[0])]])
         steps_left = policy.steps_left(np.array([step]))
 
@@ -526,12 +562,15 @@ class Decider:
 
         keys = np.array([user_key(user)], dtype=np.uint64)
         values = ActionValues(*policy.by_member(keys, of_member, (0, 0, 1)))
-        to_go = np.asarray(values.to_go, dtype=np.float64)[:, 0, 0]
+        new = policy.new
+        to_go = extrapolated(new, np.asarray(values.to_go, dtype=np.float64)[:, 0])[:, 0]
+        now = extrapolated(new, found.outcomes[..., : self._known])[:, 0]
         names, finite = self._budgets or ("cost",), bool(np.isfinite(prices).all())
         worth = to_go[0] - prices[0] @ to_go[1:] if finite else None
-        may = np.ones(len(self._labels), dtype=bool)
+        may = np.ones(self._known, dtype=bool)
         if eligibility is not None:
             may = np.asarray(allowed(eligibility, self._constraint, state[None], steps_left))[0]
+        may = np.append(may, (found.probabilities[0, self._known :] > 0) | found.held_out)
         forbidden = self._forbidden(row, step, history, may, state[None], steps_left)
         alternatives = [
             Alternative(
@@ -541,9 +580,10 @@ class Decider:
                 reward=float(to_go[0, place]),
                 costs={name: float(cost) for name, cost in zip(names, to_go[1:, place], strict=True)},
                 worth=None if worth is None else float(worth[place]),
-                expected_reward=float(found.outcomes[0, 0, place]),
-                expected_cost=float(found.outcomes[1, 0, place]),
+                expected_reward=float(now[0, place]),
+                expected_cost=float(now[1, place]),
                 forbidden_by=forbidden[place],
+                extrapolated=place >= self._known,
             )
             for place, label in enumerate(self._labels)
         ]
@@ -564,23 +604,24 @@ class Decider:
         self, row: Mapping[str, Any], eligible: NDArray[np.bool_] | None, history: Sequence[Mapping[str, Any]] | None
     ) -> _Asked:
         require_row(row)
-        user = _user_of(row.get("user"))
+        user, history = _user_of(row.get("user")), known_history(self._policy.new, self._policy.catalogue, history)
         unfamiliar: list[str] = []
         state = self._encoder.encode_row(row, history, unfamiliar)
         step = step_number(row["step"])
         assert step is not None  # `encode_row` has refused a missing step
         listed = self._listed(row.get(ELIGIBLE)) if eligible is None else eligible
-        eligibility = eligibility_of_row(self._constraint, self._encoder, row, step, history, listed).eligibility
-        return _Asked(user, step, state, eligibility, tuple(unfamiliar))
+        if listed is not None:  # a mask of the known actions lists no new one
+            listed = np.pad(listed, (0, len(self._labels) - len(listed)))
+        known = None if listed is None else listed[: self._known]
+        eligibility = eligibility_of_row(self._constraint, self._encoder, row, step, history, known).eligibility
+        return _Asked(user, step, state, eligibility, listed, tuple(unfamiliar))
 
-    def _decided(
-        self, user: int | str, step: int, state: Float32Array, eligibility: EligibilityState | None
-    ) -> Decisions:
+    def _decided(self, asked: _Asked) -> Decisions:
         columns = 0 if self._constraint is None else self._constraint.remembers
-        keys = np.array([user_key(user)], dtype=np.uint64)
-        return self._engine.decide(
-            state[None], np.array([step]), stacked([eligibility], len(self._labels), columns), keys
-        )
+        keys, eligibility = np.array([user_key(asked.user)], dtype=np.uint64), asked.eligibility
+        stack = stacked([eligibility], self._known, columns)
+        new = None if asked.listed is None else asked.listed[None, self._known :]
+        return self._engine.decide(asked.state[None], np.array([asked.step]), stack, keys, listed=new)
 
     def _forbidden(
         self,
@@ -599,6 +640,7 @@ class Decider:
             if eligibility is None:
                 continue
             said = np.asarray(eligibility.always & alone.eligible(states, steps_left, eligibility.memory))[0]
+            said = np.append(said, said[[each.like for each in policy.new]])
             for place in np.flatnonzero(~said & ~may):
                 found[place].append(f"the rule {rule.sentence()!r}")
         for place in np.flatnonzero(~may):

@@ -126,6 +126,8 @@ class BudgetTarget:
     """Mean cost per user; None if a target reward is asked for."""
     audience: int | None = None
     """Number of users in the campaign, where known."""
+    set_aside: float = 0.0
+    """What of the limit is left to new actions, which are no part of what is tested."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,12 @@ class Question:
         for each in self.budgets:
             if each.audience is not None:
                 require_whole("an audience", each.audience)
+            if each.set_aside and (each.limit is None or each.limit <= each.set_aside):
+                asked = "a target reward" if each.limit is None else f"a budget of {number(each.limit)}"
+                raise UsageError(
+                    f"{asked} cannot be promised with new actions, which may add {number(each.set_aside)} "
+                    "to the mean cost, and whose reward is unknown; fit without [[new]], or give them a smaller share"
+                )
         if not 0.5 < self.confidence < 1:
             raise UsageError(f"the confidence is a share between 0.5 and 1, such as 0.95, not {self.confidence}")
 
@@ -169,8 +177,8 @@ class Question:
 
     @property
     def limits(self) -> list[float]:
-        """Limits of the budgets, mean cost per user, [budgets]."""
-        return [each.limit for each in self.budgets if each.limit is not None]
+        """What the plan's own mean cost per user may be, by budget, [budgets]."""
+        return [each.limit - each.set_aside for each in self.budgets if each.limit is not None]
 
 
 @dataclass(frozen=True)
@@ -243,10 +251,11 @@ def _budget_figures(
     for asked, cost, dual, spent in zip(question.budgets, costs, duals, logged, strict=True):
         limit = cost.upper if asked.limit is None else asked.limit
         status = BudgetStatus.BINDING if dual > 0 else BudgetStatus.SLACK
-        if not stop.holds and cost.estimate > limit:
+        if not stop.holds and cost.estimate > limit - asked.set_aside:
             status = BudgetStatus.EXCEEDED
         total = None if asked.audience is None else limit * asked.audience
-        yield BudgetFigure(asked.name, limit, cost, float(dual), status, spent, asked.audience, total)
+        figures = (cost, float(dual), status, spent, asked.audience, total, asked.set_aside)
+        yield BudgetFigure(asked.name, limit, *figures)
 
 
 Budgets = tuple[BudgetFigure, ...]
@@ -258,9 +267,9 @@ def _not_kept(ladder: Ladder, stop: Stop, question: Question, budgets: Budgets) 
         return
     over = [
         f"{each.name} would cost {number(each.cost.estimate)}, at most {number(each.cost.upper)}, of "
-        f"{number(each.budget)} ({number(each.cost.upper - each.budget)} too much)"
+        f"{number(each.limit)} ({number(each.cost.upper - each.limit)} too much)"
         for each in budgets
-        if each.cost.upper > each.budget
+        if each.cost.upper > each.limit
     ]
     if stop.status is DualStatus.BUDGET_INFEASIBLE:
         said = "no plan keeps all budgets together; of the one that comes nearest"
@@ -282,7 +291,7 @@ def _not_reached(ladder: Ladder, stop: Stop, question: Question, budgets: Budget
     if question.target_reward is not None:
         yield _target_missed(ladder, question, question.target_reward)
         return
-    level, budget, cost = f"{question.confidence:.0%} confidence", budgets[0].budget, budgets[0].cost
+    level, budget, cost = f"{question.confidence:.0%} confidence", budgets[0].limit, budgets[0].cost
     if stop.status is DualStatus.BUDGET_INFEASIBLE:
         yield Reason(
             "over_budget",
@@ -317,7 +326,7 @@ def _target_missed(ladder: Ladder, question: Question, target: float) -> Reason:
 
 def _under_spent(ladder: Ladder, stop: Stop, question: Question, budgets: Budgets, actions: int) -> Iterator[Reason]:
     """Warn if most of every budget is left although a larger one would earn more: why, and what helps."""
-    used = [each.cost.estimate / each.budget if each.budget > 0 else 1.0 for each in budgets]
+    used = [each.cost.estimate / each.limit if each.limit > 0 else 1.0 for each in budgets]
     if (
         not stop.holds
         or question.budget is None

@@ -31,6 +31,7 @@ from redenvelope.planning.planner import ModelPrice, TreePlanner
 from redenvelope.planning.q_values import LearnedPrice, LearnedValues, learned_from_state, learned_state
 from redenvelope.policies.action_values import ActionValues, Valuer
 from redenvelope.policies.eligibility_state import EligibilityState, eligibility_of_frame, eligibility_of_log
+from redenvelope.policies.new_actions import IntroducedAction, known_history
 from redenvelope.policies.policy import Constraint, normalised
 from redenvelope.policies.pricing import Pricing
 from redenvelope.policies.rules import RuleConstraint
@@ -59,11 +60,24 @@ class DeployedPolicy:
     holdout: float = 0.0
     """Share of users, by the hash of their ids, in the control group, which gets the cheapest eligible action.
     Estimates and certificates leave them out."""
+    new: tuple[IntroducedAction, ...] = ()
+    """Actions that the log does not have, drawn beside the plan. All of the policy's own figures leave them out."""
 
     @cached_property
     def constraint(self) -> RuleConstraint | None:
         """The rules as a constraint for planners; None if there are none."""
         return RuleConstraint(self.rules, self.encoder, self.catalogue, self.joins_late) if self.rules else None
+
+    @cached_property
+    def offered(self) -> ActionCatalogue:
+        """The actions that decisions may give: the catalogue's, then the new ones."""
+        return replace(self.catalogue, labels=(*self.catalogue.labels, *(each.label for each in self.new)))
+
+    @property
+    def set_aside(self) -> FloatArray:
+        """The most that new actions add to the mean cost per user, which budgets set aside, [budgets]."""
+        found: FloatArray = np.array([[0.0] * self.pricing.budgets, *(each.added for each in self.new)]).sum(axis=0)
+        return found
 
     @cached_property
     def members(self) -> tuple[DeployedPolicy, ...]:
@@ -166,12 +180,14 @@ class DeployedPolicy:
         self, frame: pl.DataFrame, row: int = 0, history: pl.DataFrame | None = None
     ) -> NDArray[np.float64]:
         """Probabilities [rows, actions] for a table of users (step and features) who follow one row of the prices.
+        New actions are drawn beside these.
 
         `history` holds their earlier steps, if the encoder needs them. A policy with several members needs the column
         `user`.
         """
         if len(self.members) > 1 and "user" not in frame.columns:
             raise PlanError("which member of the plan a user follows depends on the id: add the column 'user'")
+        history = known_history(self.new, self.catalogue, history)
         states, _ = self.encoder.encode_frame(frame, history)
         left = self.steps_left(frame["step"].to_numpy())
         eligibility = eligibility_of_frame(self.constraint, self.encoder, self.catalogue, frame, history).eligibility
@@ -205,6 +221,8 @@ def policy_sha256(policy: DeployedPolicy, format_5: bool = False) -> str:
     }
     if policy.holdout:  # absent without a holdout, so that hashes of older plans stay the same
         plain["holdout"] = policy.holdout
+    if policy.new:
+        plain["new"] = to_plain(policy.new)
     if format_5:
         plain = _less(plain, _SINCE_FORMAT_5)
     digest.update(json.dumps(plain, sort_keys=True).encode())

@@ -84,7 +84,7 @@ def ladder_for(plan: Plan, limits: Sequence[float]) -> Ladder:
     With one budget the plan's ladder serves every limit. With several, a ladder scales all limits together; for other
     limits, the plans are mixed anew by their predicted costs, so the check users do not choose the order.
     """
-    record, own = plan.record, [each.budget for each in plan.certificate.budgets]
+    record, own = plan.record, [each.limit for each in plan.certificate.budgets]
     if len(own) == 1 or record.sums is None or np.allclose(limits, own, rtol=1e-12):
         return plan.ladder
     path = ladder_path(believed_plans(record.priced), np.array(limits, dtype=np.float64), _RUNGS)
@@ -172,10 +172,11 @@ def _by_name(plan: Plan, budget: float | Mapping[str, float] | None) -> Mapping[
 def _asked(known: BudgetFigure, limit: float | None, audience: int | None) -> BudgetTarget:
     """A budget's new or unchanged limit. With another audience, the total stays and the mean per user changes."""
     if audience is None:
-        return BudgetTarget(known.name, known.budget if limit is None else limit, known.audience)
+        wanted = known.budget if limit is None else limit
+        return BudgetTarget(known.name, wanted, known.audience, known.set_aside)
     require_whole("an audience", audience)
     unchanged = known.budget if known.total is None else known.total / audience
-    return BudgetTarget(known.name, unchanged if limit is None else limit, audience)
+    return BudgetTarget(known.name, unchanged if limit is None else limit, audience, known.set_aside)
 
 
 # What other budgets would buy. The `frontier` command, the report's slider and tables, and the service's page show
@@ -205,7 +206,7 @@ def budget_point(plan: Plan, own: BudgetFigure, limit: float) -> BudgetPoint | N
     if limit == own.budget:  # the certificate's own figures
         found = BudgetPoint(limit, own.cost.estimate, certificate.reward.estimate, own.dual)
         return found if plan.record.stop.holds else None
-    limits = [limit if each.name == own.name else each.budget for each in budgets]
+    limits = [(limit if each.name == own.name else each.budget) - each.set_aside for each in budgets]
     ladder = ladder_for(plan, limits)
     stop = climb(ladder, limits, certificate.confidence)
     if not stop.holds:
@@ -223,6 +224,7 @@ def budget_points(plan: Plan, own: BudgetFigure | None = None) -> Iterator[Budge
     else:
         upper = plan.ladder.bounds(plan.certificate.confidence)[1][1]
         limits, count = upper[~plan.ladder.unreliable & np.isfinite(upper)], _POINTS
+    limits = limits + own.set_aside
     wanted = {*np.linspace(limits.min(), limits.max(), count).tolist(), own.budget} if len(limits) else set()
     found = (budget_point(plan, own, limit) for limit in sorted(wanted))
     return (point for point in found if point is not None)

@@ -47,6 +47,7 @@ from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import DeployedPolicy, PolicySpecification, source_from_state
 from redenvelope.plan.record import FitRecord
 from redenvelope.plan.validation import FRONTIER, Schema, require_consistent, require_frontier, require_policy
+from redenvelope.policies.new_actions import IntroducedAction
 from redenvelope.policies.pricing import Pricing
 from redenvelope.serialization import decoded, from_plain, to_plain
 
@@ -77,6 +78,7 @@ class _Manifest:
     source: _WrittenSource
     record: FitRecord
     holdout: float = 0.0
+    new: tuple[IntroducedAction, ...] = ()
 
 
 def save_plan(plan: Plan, folder: Path, extra: dict[str, bytes] | None = None) -> Path:
@@ -132,6 +134,7 @@ def _content(plan: Plan) -> tuple[dict[str, Any], dict[str, bytes]]:
             _WrittenSource(policy.source.kind, config),
             plan.record,
             policy.holdout,
+            policy.new,
         )
     )
     return manifest, files
@@ -158,6 +161,7 @@ def _plan(content: dict[str, Any], files: dict[str, bytes]) -> Plan:
         manifest.rules,
         manifest.joins_late,
         manifest.holdout,
+        manifest.new,
     )
     require_policy(policy)
     certificate = Certificate.from_dict(decoded(files["certificate.json"], "certificate.json"))

@@ -73,6 +73,7 @@ def require_policy(policy: DeployedPolicy) -> None:
     _require(is_temperature(wanted.temperature), f"{where}: the temperature is {wanted.temperature}")
     _require(0 <= wanted.explore <= 1, f"{where}: explore is a share from 0 to 1, not {wanted.explore}")
     _require(0 <= policy.holdout < 1, f"plan.json: holdout is a share from 0 to below 1, not {policy.holdout}")
+    _require_new(policy)
     _require(1 <= len(labels) <= MOST_ACTIONS, f"plan.json: catalogue: {len(labels):,} actions")
     _require(len(set(labels)) == len(labels), "plan.json: catalogue: two actions have the same label")
     numbers = not policy.catalogue.numeric or all(map(_is_number, labels))
@@ -88,6 +89,23 @@ def require_policy(policy: DeployedPolicy) -> None:
         _require_leaf_values(member)
     steps = policy.source.steps
     _require(steps in (None, wanted.steps), f"{where}: values of {steps} steps were learned, not of {wanted.steps}")
+
+
+def _require_new(policy: DeployedPolicy) -> None:
+    """Refuse new actions that are known, given to everybody, or charged nothing that a number can say."""
+    known, budgets, taken = policy.catalogue, policy.pricing.budgets, policy.catalogue.labels
+    for each in policy.new:
+        where = f"plan.json: new: {each.label[:40]!r}"
+        fits = not known.numeric or _is_number(each.label)
+        _require(fits and places_of((each.label,), taken, known.numeric) == [None], f"{where}: not new")
+        taken = (*taken, each.label)
+        lists = (each.charges, each.dearest, each.added)
+        _require(0 <= each.like < len(known) == len(each.mixture), f"{where}: like no action of the plan")
+        _require(bool(np.isfinite(each.mixture).all()), f"{where}: its mixture is no number")
+        _require(all(len(amounts) == budgets for amounts in lists), f"{where}: not as many charges as budgets")
+        sound = all(0 <= amount < _LARGEST_SUM for amounts in lists for amount in amounts)
+        _require(sound and 0 < each.share < 1, f"{where}: its charges or its share")
+    _require(sum(each.share for each in policy.new) < 1, "plan.json: new: they leave nothing to the plan")
 
 
 def _require_leaf_values(policy: DeployedPolicy) -> None:
@@ -225,6 +243,9 @@ def require_consistent(plan: Plan) -> None:
     _require(certificate.method == plan.policy.specification.method, "certificate.json: method: not the policy's")
     _require_figures(plan)
     _require_table(plan)
+    aside = [each.set_aside for each in certificate.budgets]
+    new = zip(aside, plan.policy.set_aside.tolist(), strict=True)
+    _require(all(map(_same, *zip(*new, strict=True))), "certificate.json: set_aside: not for the plan's new actions")
     if certificate.policy_sha256 not in (policy_sha256(plan.policy), policy_sha256(plan.policy, format_5=True)):
         raise PlanError("the certificate is not this policy's; fit it again")
     require_record(plan.record, plan.catalogue.labels)
@@ -280,7 +301,7 @@ def _require_certificate(certificate: Certificate) -> None:
     for each in certificate.budgets:
         name = f"{where}: budgets: {each.name[:40]!r}"
         _require(bool(np.isfinite((each.budget, each.logged)).all()), f"{name}: budget or logged is not a number")
-        over = each.cost.upper > each.budget * (1 + _TOLERANCE) + _TOLERANCE
+        over = each.cost.upper > each.limit + (each.budget + 1) * _TOLERANCE
         _require(not (certificate.is_certified and over), f"{name}: certified, and its bound says otherwise")
     target = certificate.target_reward
     _require(target is None or bool(np.isfinite(target)), f"{where}: target_reward: it is not a number")

@@ -14,6 +14,7 @@ from redenvelope.log.findings import Finding, place
 from redenvelope.models.fidelity import OutcomeFidelity, RollOutFidelity
 from redenvelope.plan.plan import Plan
 from redenvelope.plan.record import ComparedPolicy, Source
+from redenvelope.policies.new_actions import extrapolated
 from redenvelope.report.drawing import (
     ACCENT,
     GOLD,
@@ -227,12 +228,27 @@ def rules_sentences(plan: Plan) -> Iterator[str]:
         if finding.rule == "rules_forbid_logged":
             yield finding.message[:1].upper() + finding.message[1:] + "."
     yield from _exploration(plan)
+    yield from _new_actions(plan)
     if plan.policy.holdout:
         whole, following = plan.record.money.audience, plan.money.audience
         counted = "" if whole is None else f", {following:,} of {whole:,} users"
         yield (
             f"{plan.policy.holdout:.1%} of the users, chosen by the hash of their ids, are held out: a control group "
             f"that gets the cheapest eligible action. Certificate and sums are of the others alone{counted}."
+        )
+
+
+def _new_actions(plan: Plan) -> Iterator[str]:
+    effects = {one.label: (one.reward.estimate, one.cost.estimate) for one in plan.record.audit.actions}
+    known = np.array([effects[label] for label in plan.catalogue.labels]).T[:, None]
+    for new in plan.policy.new:
+        reward, cost = extrapolated([new], known)[:, 0, -1]
+        yield (
+            f"New: {new.label!r} is not in the log. It is drawn for {new.share:.2g} of the decisions, for users who "
+            f"may get {plan.catalogue.labels[new.like]!r}. Extrapolated from the actions that it resembles, it earns "
+            f"{number(reward)} and costs {number(cost)} each time. The certificate does not cover it: it adds at most "
+            f"{number(new.added[0])} to the mean cost per user, if it costs at most {number(new.charges[0])} and no "
+            f"decision more than {number(new.dearest[0])}, and so much of the budget is set aside."
         )
 
 

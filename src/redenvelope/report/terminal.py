@@ -90,7 +90,7 @@ def show_plan(plan: Plan, folder: Path) -> None:
         for each in certificate.budgets:
             if each.unspent is not None and plan.totals is None:
                 console.print(escape(each.total_sentence()), soft_wrap=True)
-    told = plan.policy.rules or plan.policy.specification.explore or plan.policy.holdout
+    told = plan.policy.rules or plan.policy.specification.explore or plan.policy.holdout or plan.policy.new
     for sentence in rules_sentences(plan) if told else ():
         console.print(f"  • {escape(sentence)}", soft_wrap=True)
     if record.comparison:

@@ -26,6 +26,7 @@ from redenvelope.plan.plan import Plan
 from redenvelope.plan.policy import policy_sha256
 from redenvelope.planning.planner import FEW_USERS
 from redenvelope.policies.eligibility_state import EligibilityState, allowed, eligibility_of_row
+from redenvelope.policies.new_actions import known_history
 from redenvelope.policies.pricing import Pricing
 from redenvelope.randomness import user_key
 from redenvelope.serialization import to_plain
@@ -282,7 +283,7 @@ class LoadedPlan:
         policy = plan.policy
         self._encoder = policy.encoder
         self.first_step, self.steps = policy.encoder.first_step, policy.specification.steps
-        self.labels = plan.catalogue.labels
+        self.labels = policy.offered.labels
         self.needs_history = plan.needs_history
         self._engine = DecisionEngine(policy, seed, max(rows, 2), waiting=True)
 
@@ -299,7 +300,10 @@ class LoadedPlan:
 
     def encode(self, asked: Sequence[DecisionQuery]) -> NDArray[np.float32]:
         """The encoded states [users, width]; raises ModelError if a feature does not fit."""
-        return self._encoder.encode_rows([_row(one) for one in asked], [one.past for one in asked])
+        return self._encoder.encode_rows([_row(one) for one in asked], [self._past(one) for one in asked])
+
+    def _past(self, one: DecisionQuery) -> Any:
+        return known_history(self.plan.policy.new, self.plan.catalogue, one.past)
 
     def propose(
         self, asked: Sequence[DecisionQuery], pricing: Pricing, states: Sequence[NDArray[np.float32]] | None = None
@@ -310,12 +314,16 @@ class LoadedPlan:
         steps = np.array([one.step for one in asked], dtype=np.int64)
         constraint = self.plan.policy.constraint
         eligibilities = [self._eligibility(one) for one in asked]
-        eligibility = stacked(eligibilities, len(self.labels), 0 if constraint is None else constraint.remembers)
+        known, lists = len(self.plan.catalogue), [one.eligible for one in asked]
+        eligibility = stacked(eligibilities, known, 0 if constraint is None else constraint.remembers)
+        listed = np.array([np.ones(len(self.labels), dtype=bool) if one is None else one for one in lists])[:, known:]
         found = [
-            self._engine.decide(rows[part], steps[part], eligibility[part], keys[part], pricing)
+            self._engine.decide(rows[part], steps[part], eligibility[part], keys[part], pricing, listed[part])
             for part in _parts(len(asked))
         ]
-        masks = allowed(eligibility, constraint, rows, self.first_step + self.steps - steps).tolist()
+        may = np.concatenate([one.probabilities[:, known:] > 0 for one in found])
+        by_rules = allowed(eligibility, constraint, rows, self.first_step + self.steps - steps)
+        masks = np.concatenate([by_rules, may], axis=1).tolist()
         # Convert whole arrays to plain numbers, which is far cheaper than row by row.
         each = (
             row
@@ -339,7 +347,9 @@ class LoadedPlan:
         constraint = self.plan.policy.constraint
         if constraint is None and one.eligible is None:
             return None
-        return eligibility_of_row(constraint, self._encoder, _row(one), one.step, one.past, one.eligible).eligibility
+        listed = None if one.eligible is None else one.eligible[: len(self.plan.catalogue)]
+        past = self._past(one)
+        return eligibility_of_row(constraint, self._encoder, _row(one), one.step, past, listed).eligibility
 
 
 def _row(one: DecisionQuery) -> dict[str, Any]:

@@ -190,7 +190,7 @@ def capacity(active: ActivePlan, balances: Sequence[Balance], settings: ServeSet
             f"{name!r}: {_amount(balance.left, balance)} can be held for {sure:,} users at once with the dearest offer"
         )
         if steps:
-            strict = max(float(ceilings @ steps[0].probabilities), 1e-9)
+            strict = max(float(ceilings[: len(steps[0].probabilities)] @ steps[0].probabilities), 1e-9)
             booked = max(min(steps[0].cost * balance.minor_units * (1 + settings.overbook_margin), strict), 1e-9)
             holds = {"strict": strict, "overbook": booked}
             sure = max(sure, int(balance.left / holds[settings.mode]))

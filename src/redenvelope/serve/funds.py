@@ -289,16 +289,18 @@ def charge_table_of(plan: Plan, names: Sequence[str], amounts: Amounts | None, s
         )
     named = tuple(replace(one, name=name) for one, name in zip(budgets, names, strict=True))
     rows = [_ceilings(plan, place, one, amounts or {}) for place, one in enumerate(named)]
-    ceilings, catalogue = np.array(rows, dtype=np.int64), plan.catalogue
+    ceilings, catalogue = np.array(rows, dtype=np.int64), plan.policy.offered
     return ChargeTable(catalogue.labels, named, ceilings, settings.mode, settings.overbook_margin, catalogue.numeric)
 
 
 def _ceilings(plan: Plan, place: int, one: FundedBudget, amounts: Amounts) -> list[int]:
     """The most that each action can cost a budget, in minor units."""
-    labels = plan.catalogue.labels
+    labels, new = plan.catalogue.labels, {each.label: each.charges[place] for each in plan.policy.new}
     if one.counts:
-        return [int(action in one.counted) for action in range(len(labels))]
+        return [*(int(action in one.counted) for action in range(len(labels))), *map(int, new.values())]
     given = amounts.get(one.name, amounts.get(""))
+    if given is not None:  # what new actions cost is known, and part of the promise
+        given = {label: value for label, value in given.items() if label not in new}
     values = face_values(plan, place) if given is None else _given(labels, given)
     if values is None:
         named = "" if len(plan.certificate.budgets) < 2 else f"{one.name}:"
@@ -306,6 +308,7 @@ def _ceilings(plan: Plan, place: int, one: FundedBudget, amounts: Amounts) -> li
             f"costs vary in the plan's log, so the most that an action can cost {one.name!r} is unknown; give it with "
             f"--amounts, in units of currency: {named}{', '.join(f'{label}=…' for label in labels[:3])}"
         )
+    values, labels = [*values, *new.values()], plan.policy.offered.labels
     found = [math.ceil(value * one.minor_units - _ROUNDING) for value in values]
     dearest = max(range(len(found)), key=found.__getitem__)
     if found[dearest] >= LARGEST_AMOUNT:

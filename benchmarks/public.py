@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from redenvelope.fitting.fit import fit
 from redenvelope.fitting.settings import FitSettings
 from redenvelope.log.read import log_from_frame
+from redenvelope.models.training import NeuralSettings
 from redenvelope.plan.policy import DeployedPolicy, Rows
 from redenvelope.randomness import user_keys
 
@@ -208,8 +209,12 @@ def columns_of(kind: str, *frames: pl.DataFrame) -> list[Array]:
 
 
 POLICIES = {"ours": ours(), "ridge": peer("ridge"), "boosted": peer("boosted")}
-VARIANTS = {"cross-fitted": ours(cross_fit=5), "larger-fold": ours(parts=(0.75, 0.1, 0.15))}
-"""Plans that learn from more users: of five members, or with few users left to check them."""
+VARIANTS = {
+    "cross-fitted": ours(cross_fit=5),
+    "larger-fold": ours(parts=(0.75, 0.1, 0.15)),
+    "four-networks": ours(neural=NeuralSettings(members=4)),
+}
+"""Plans that learn from more users: of five members, or with few users left to check them; or of fewer networks."""
 
 
 def envelope(costs: Array, rewards: Array) -> Array:

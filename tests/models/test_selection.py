@@ -1,6 +1,6 @@
 import numpy as np
 
-from redenvelope.models.responses import STRUCTURES, allowed_structures, choose_structure, falls
+from redenvelope.models.responses import STRUCTURES, allowed_structures, choose_structure, falls, ties
 
 
 def draw(means: list[float], rows: int = 20_000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -36,6 +36,21 @@ def test_an_action_hardly_seen_proves_nothing() -> None:
     value = np.concatenate([np.ones(1000), np.zeros(5)])
     action = np.repeat([0, 1], [1000, 5]).astype(np.int32)
     assert falls(value, action, np.ones(1005), 2) == []
+
+
+def test_actions_that_cost_the_same_have_no_order() -> None:
+    _, action, propensity = draw([0.0] * 4)
+    amounts = np.array([0.0, 0.1, 0.1, 0.2])
+    assert ties(amounts[action], action, propensity, 4) == [(1, 2)]
+    assert allowed_structures([(1, 2)], STRUCTURES) == ("low_rank", "items", "independent")
+    redeemed = np.random.default_rng(2).random(len(action)) < 0.3
+    assert ties(amounts[action] * redeemed, action, propensity, 4) == [(1, 2)]
+    assert ties(0.1 * np.arange(4)[action] * redeemed, action, propensity, 4) == []
+
+
+def test_a_rare_action_ties_with_none() -> None:
+    action = np.repeat([0, 1], [1000, 5]).astype(np.int32)
+    assert ties(np.zeros(1005), action, np.ones(1005), 2) == []
 
 
 def test_a_clearly_better_structure_wins() -> None:

@@ -30,7 +30,7 @@ from redenvelope.models.networks import (
     slots,
     stack,
 )
-from redenvelope.models.responses import STRUCTURES, allowed_structures, falls
+from redenvelope.models.responses import STRUCTURES, allowed_structures, falls, ties
 from redenvelope.models.targets import (
     CostTarget,
     OutcomeTargets,
@@ -241,7 +241,7 @@ def learn_immediate(examples: Examples, folds: UserFolds, settings: LearningSett
     costing: CostTarget = cost_target(cost, reward, action, examples.actions)
     propensity = examples.propensity[rows]
     structures = tuple(
-        settings.structure or _structure(target, value, reward, action, propensity)
+        settings.structure or _structure(target, value, (reward, cost), action, propensity)
         for target, value in ((rewarding, reward), (costing, cost))
     )
     networks = []
@@ -303,14 +303,15 @@ def _started(
 def _structure(
     target: RewardTarget | CostTarget,
     value: NDArray[np.float64],
-    reward: NDArray[np.float64],
+    both: tuple[NDArray[np.float64], NDArray[np.float64]],
     action: NDArray[np.int32],
     propensity: NDArray[np.float64],
 ) -> str:
-    """The most restrictive structure that the log does not contradict."""
-    used, labels = training_labels(target, value, reward, action)
+    """The most restrictive structure that the log, whose rewards and costs are `both`, does not contradict."""
+    used, labels = training_labels(target, value, both[0], action)
     actions = int(action.max()) + 1
-    return allowed_structures(falls(labels[used], action[used], propensity[used], actions), STRUCTURES)[0]
+    found = falls(labels[used], action[used], propensity[used], actions) + ties(both[1], action, propensity, actions)
+    return allowed_structures(found, STRUCTURES)[0]
 
 
 # Training data (users in folds, rows by step) and settings.

@@ -37,6 +37,7 @@ from redenvelope.models.responses import (
     allowed_structures,
     choose_structure,
     falls,
+    ties,
     tried_structures,
 )
 from redenvelope.models.targets import STRUCTURE, OutcomeTargets, training_labels
@@ -235,7 +236,9 @@ def _contradictions(task: Task, place: int) -> list[tuple[int, int]]:
     examples, rows = task.examples, task.rows
     outcomes, action = examples.outcomes[:, rows], examples.action[rows]
     used, labels = training_labels(task.targets.all[place], outcomes[place], outcomes[0], action)
-    return falls(labels[used], action[used], examples.propensity[rows][used], examples.actions)
+    propensity = examples.propensity[rows]
+    fallen = falls(labels[used], action[used], propensity[used], examples.actions)
+    return fallen + ties(outcomes[1], action, propensity, examples.actions)
 
 
 # Should states contain the history? A trial of networks on held-out users, and a score test on all of them.

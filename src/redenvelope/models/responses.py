@@ -294,6 +294,7 @@ def _polynomials(actions: int, rank: int) -> NDArray[np.float32]:
 # Standard errors by which a more expensive action must fall short of a cheaper one to count as worse; among the few
 # dozen pairs of a catalogue, that rarely happens by chance.
 _FALL_ERRORS = 3.5
+_TIE_ERRORS = 2.0  # by which a dearer action must exceed a cheaper one in cost for their order to count
 _LEAST_PROPENSITY = 0.01
 _LEAST_ROWS = 30
 
@@ -318,13 +319,7 @@ def falls(
     Rows are weighted by the inverse of their propensity: a behaviour policy that gives expensive actions to inactive
     users must not make these actions look worse.
     """
-    weight = 1.0 / np.maximum(propensity, _LEAST_PROPENSITY)
-    total = np.maximum(np.bincount(action, weights=weight, minlength=actions), 1e-12)
-    mean = np.bincount(action, weights=weight * value, minlength=actions) / total
-    squares = np.bincount(action, weights=(weight * (value - mean[action])) ** 2, minlength=actions)
-    # An action with only a few rows has no reliable standard error.
-    count = np.bincount(action, minlength=actions)
-    variance = np.where(count >= _LEAST_ROWS, squares / total**2, np.inf)
+    mean, variance = _means(value, action, propensity, actions)
     # Hundreds of actions have thousands of pairs, of which more differ by chance.
     errors = max(_FALL_ERRORS, float(np.sqrt(2 * np.log(max(actions * (actions - 1), 1)))))
     return [
@@ -335,9 +330,34 @@ def falls(
     ]
 
 
+def ties(
+    cost: NDArray[np.float64], action: NDArray[np.int32], propensity: NDArray[np.float64], actions: int
+) -> list[tuple[int, int]]:
+    """Neighbouring actions of which the second is not clearly dearer: their order, and so a response that never falls
+    along it, would be arbitrary. The arguments are [rows]; an action with only a few rows ties with none."""
+    mean, variance = _means(cost, action, propensity, actions)
+    dearer, error = np.diff(mean), np.sqrt(variance[1:] + variance[:-1])
+    least = _TIE_ERRORS * error + 1e-9 * np.abs(mean).max()  # sums of equal amounts differ in their last digits
+    tied = np.flatnonzero((dearer <= least) & np.isfinite(error))
+    return [(int(place), int(place) + 1) for place in tied]
+
+
+def _means(
+    value: NDArray[np.float64], action: NDArray[np.int32], propensity: NDArray[np.float64], actions: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The mean of values [rows] by action, weighted by inverse propensities, and its variance, [actions] each."""
+    weight = 1.0 / np.maximum(propensity, _LEAST_PROPENSITY)
+    total = np.maximum(np.bincount(action, weights=weight, minlength=actions), 1e-12)
+    mean = np.bincount(action, weights=weight * value, minlength=actions) / total
+    squares = np.bincount(action, weights=(weight * (value - mean[action])) ** 2, minlength=actions)
+    # An action with only a few rows has no reliable standard error.
+    count = np.bincount(action, minlength=actions)
+    return mean, np.where(count >= _LEAST_ROWS, squares / total**2, np.inf)
+
+
 def allowed_structures(contradictions: list[tuple[int, int]], tried: tuple[str, ...]) -> tuple[str, ...]:
     """The tried structures that the log does not contradict, the most restrictive first: no monotone one if `falls`
-    found contradictions."""
+    or `ties` found contradictions."""
     return tuple(name for name in tried if not (contradictions and name in MONOTONE))
 
 
@@ -364,5 +384,6 @@ def choose_structure(outcome: str, losses: dict[str, NDArray[np.float64]]) -> St
         )
     left_out = [name for name in STRUCTURES if name in MONOTONE and name not in losses]
     if left_out:
-        reason += f"; {', '.join(left_out)} not tried: in the log a more expensive action has a lower {outcome}"
+        why = f"in the log a more expensive action has a lower {outcome}, or two cost the same"
+        reason += f"; {', '.join(left_out)} not tried: {why}"
     return StructureChoice(outcome, name, means, reason)

@@ -345,6 +345,8 @@ class NeuralSettings:
     ensemble: int = 4
     """Members on small logs: their mean averages out noise, and each is trained without a fold of users, which then
     serves for calibration."""
+    few_decisions: int = 20_000
+    """In a campaign of one step, there are twice as many below this many rows: each learns from more of the users."""
     enough_rows: int = 40_000
     """From this many rows on, one member earns as much as four, and trains and decides four times as fast."""
     enough_decisions: int = 160_000
@@ -372,8 +374,11 @@ class NeuralSettings:
 
     def members_for(self, rows: int, steps: int) -> int:
         """Members of a model learned from `rows` rows of a campaign of `steps` steps."""
-        least = 2 if steps == 1 and rows < self.enough_decisions else 1
-        return self.members or (self.ensemble if rows < self.enough_rows else least)
+        if self.members:
+            return self.members
+        if rows < self.enough_rows:
+            return self.ensemble * (2 if steps == 1 and rows < self.few_decisions else 1)
+        return 2 if steps == 1 and rows < self.enough_decisions else 1
 
 
 @dataclass(frozen=True, eq=False)

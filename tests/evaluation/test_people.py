@@ -5,8 +5,8 @@ import polars as pl
 import pytest
 
 from redenvelope import ColumnMap, log_from_frame, split
-from redenvelope.evaluation.clustering import by_person, design_effect, person_keys
 from redenvelope.evaluation.confidence import Spread
+from redenvelope.evaluation.influence import by_person, design_effect, person_keys
 from redenvelope.log.log import join_logs
 from tests.log.files import many_users
 from tests.partitioned_log import read_partitions

@@ -22,8 +22,8 @@ from redenvelope import (
     split,
     two_step,
 )
-from redenvelope.evaluation.clustering import by_person
 from redenvelope.evaluation.confidence import Spread
+from redenvelope.evaluation.influence import by_person
 from redenvelope.log.log import join_logs
 from tests.log.files import many_users
 from tests.quick_programs import quick_programs

@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike, NDArray
 from redenvelope.arrays import FloatArray
 from redenvelope.engine.engine import Engine
 from redenvelope.errors import UsageError
-from redenvelope.evaluation.clustering import by_person, design_effect, person_keys
 from redenvelope.evaluation.confidence import Bounds, Estimate, Side, Spread, bounds, normal_score, skewness_of_mean
 from redenvelope.evaluation.data import Extent, OffPolicyData, off_policy_data, refuse_gaps
 from redenvelope.evaluation.diagnostics import Diagnostics, Reason, Weight, diagnose
@@ -31,7 +30,15 @@ from redenvelope.evaluation.importance_sampling import (
     self_normalised_trajectory,
     trajectory,
 )
-from redenvelope.evaluation.influence import GroupSums, Moments, Terms, sums_by_group
+from redenvelope.evaluation.influence import (
+    GroupSums,
+    Moments,
+    Terms,
+    by_person,
+    design_effect,
+    person_keys,
+    sums_by_group,
+)
 from redenvelope.evaluation.jackknife import SparsePrices
 from redenvelope.evaluation.marginalised import Marginalised
 from redenvelope.evaluation.partitions import Partitions, as_partitions

@@ -17,13 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from redenvelope.arrays import FloatArray
 from redenvelope.engine.engine import LocalEngine
-from redenvelope.evaluation.clustering import by_person, person_keys
 from redenvelope.evaluation.confidence import Concentration, Spread, decided_by_few, each_confidence
 from redenvelope.evaluation.data import Extent, OffPolicyData, off_policy_data
 from redenvelope.evaluation.diagnostics import Reason, Weight, merged_reasons
 from redenvelope.evaluation.estimators import Estimator
 from redenvelope.evaluation.evaluate import Evaluation, agreement, evaluate_partitions
-from redenvelope.evaluation.influence import NeighbourSums, neighbour_sums
+from redenvelope.evaluation.influence import NeighbourSums, by_person, neighbour_sums, person_keys
 from redenvelope.evaluation.item_groups import FEWEST_ITEMS, GroupedRows, behaviour_of, with_group_ratios
 from redenvelope.evaluation.jackknife import SparsePrices
 from redenvelope.fitting.encoded import EncodedLog

@@ -16,10 +16,10 @@ from redenvelope.dual.frontier import Frontier, falling
 from redenvelope.dual.oracle import Priced
 from redenvelope.dual.paths import Paths
 from redenvelope.engine.engine import LocalEngine
-from redenvelope.evaluation.clustering import person_keys
 from redenvelope.evaluation.data import Extent
 from redenvelope.evaluation.estimators import Estimator
 from redenvelope.evaluation.evaluate import Evaluation, evaluate_partitions
+from redenvelope.evaluation.influence import person_keys
 from redenvelope.fitting.certify import Certification
 from redenvelope.fitting.encoded import EncodedLog, encode, sampled
 from redenvelope.fitting.explain import who_gets_what

@@ -179,7 +179,9 @@ def _features(users: Users, warmth: NDArray[np.int64]) -> pl.DataFrame:
     return pl.DataFrame(named | {"warmth": warmth.astype(float)})
 
 
-def run(items: int, users: int, seed: int, share: float, attributes: bool) -> dict[str, object]:
+def run(
+    items: int, users: int, seed: int, share: float, attributes: bool, explore: float | None = None
+) -> dict[str, object]:
     """One campaign, fitted, certified and compared with the truth."""
     campaign = Offers(items, seed)
     budget = share * campaign.uniform().cost
@@ -189,7 +191,7 @@ def run(items: int, users: int, seed: int, share: float, attributes: bool) -> di
     amounts, categories = campaign.catalogue
     known = pl.DataFrame({"action": campaign.labels, "amount": amounts, "category": [f"c{own}" for own in categories]})
     given = Campaign(items=Catalogue.of(known) if attributes else None)
-    plan = fit(log, budget=budget, campaign=given, settings=FitSettings(seed=seed, history="none"))
+    plan = fit(log, budget=budget, campaign=given, settings=FitSettings(seed=seed, history="none", explore=explore))
     reward, cost = campaign.worth(plan)
     model = plan.record.model
     return {
@@ -202,6 +204,8 @@ def run(items: int, users: int, seed: int, share: float, attributes: bool) -> di
         "status": plan.certificate.status,
         "under_spent": plan.certificate.is_under_spent,
         "explore": plan.policy.specification.explore,
+        "effective_users": plan.certificate.diagnostics["effective_users_by_step"],
+        "weights_of": plan.certificate.diagnostics["weights_of"],
         "structures": [model[f"{name}_structure"]["structure"] for name in ("reward", "cost")],
         "reasons": [f"{reason.rule}: {reason.message}" for reason in plan.certificate.reasons],
         "seconds": time.perf_counter() - began,
@@ -215,6 +219,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--budget", type=float, default=0.7, help="as a share of what choosing evenly costs")
     parser.add_argument("--attributes", action=argparse.BooleanOptionalAction, help="given or not; by default both")
+    parser.add_argument("--explore", type=float, help="the exploration share, instead of the default")
     parser.add_argument("--quick", action="store_true", help="20 items, 3,000 users")
     options = parser.parse_args()
     if options.quick:
@@ -223,7 +228,7 @@ def main() -> None:
         for users in options.users:
             for seed in range(options.seeds):
                 for attributes in (True, False) if options.attributes is None else (options.attributes,):
-                    print(json.dumps(run(items, users, seed, options.budget, attributes)), flush=True)
+                    print(json.dumps(run(items, users, seed, options.budget, attributes, options.explore)), flush=True)
 
 
 if __name__ == "__main__":

@@ -9,5 +9,5 @@ def test_large_logs_need_no_ensemble() -> None:
 
 def test_decisions_of_one_step_are_judged_by_users_of_two_members() -> None:
     settings = NeuralSettings()
-    rows = (100, 19_999, 20_000, 39_999, 40_000, 159_999, 160_000)
+    rows = (100, 9_999, 10_000, 39_999, 40_000, 159_999, 160_000)
     assert [settings.members_for(each, 1) for each in rows] == [8, 8, 4, 4, 2, 2, 1]

@@ -345,7 +345,7 @@ class NeuralSettings:
     ensemble: int = 4
     """Members on small logs: their mean averages out noise, and each is trained without a fold of users, which then
     serves for calibration."""
-    few_decisions: int = 20_000
+    few_decisions: int = 10_000
     """In a campaign of one step, there are twice as many below this many rows: each learns from more of the users."""
     enough_rows: int = 40_000
     """From this many rows on, one member earns as much as four, and trains and decides four times as fast."""

@@ -108,7 +108,7 @@ def test_an_output_that_cannot_be_is_refused_before_the_work(
         (("audit", "circle.csv"), "symbolic links"),
         (("audit", "log.parquet", "--campaign", "pipe.csv"), "not a regular file"),
         (("frontier", "circle"), "symbolic links"),
-        (("frontier", "log.parquet"), "Not a directory"),
+        (("frontier", "log.parquet"), "a file, not a plan folder"),
         (("frontier", "plan", "--budget", "inf"), "not a plain number"),
         (("frontier", "plan", "--reward", "nan"), "must be a number"),
         (("evaluate", "plan", "log.parquet", "--confidence", "nan"), "confidence must be"),

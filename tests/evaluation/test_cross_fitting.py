@@ -25,7 +25,7 @@ def test_errors_are_as_stated_where_each_group_checks_the_others_plan(replicate:
     # The mean of 100 errors varies by 0.1, their spread by 7 %; three of each.
     assert abs(errors.mean()) < 0.3
     assert errors.std() == pytest.approx(1, abs=0.21)
-    over = sum(one.true[1.15][1] > one.budget for one in every)
+    over = sum(one.true["with learning"][1] > one.budget for one in every)
     assert over <= 11  # of 100 at 5 %: more happens once in 200 times
 
 

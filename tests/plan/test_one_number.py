@@ -103,7 +103,7 @@ def test_no_decision_is_expected_to_cost_less_than_nothing() -> None:
     outcomes = np.array([[[-0.3, 0.5]], [[-0.05, 0.62]]], dtype=np.float32)  # [outcomes, users, actions]
     found = Decided(np.array([[[0.5, 0.5]]], dtype=np.float32), outcomes)
     policy: Any = SimpleNamespace(
-        pricing=Pricing.at(1.0), steps_left=lambda step: step, by_member=lambda *_: found, holdout=0.0
+        pricing=Pricing.at(1.0), steps_left=lambda step: step, by_member=lambda *_: found, holdout=0.0, new=()
     )
     keys = np.array([7], dtype=np.uint64)
     decided = DecisionEngine(policy).decide(np.zeros((1, 1), np.float32), np.array([0]), None, keys)

@@ -197,9 +197,8 @@ def policy(pricing: Pricing | None = None) -> Any:
     """What of a policy the page reads."""
     specification = PolicySpecification("planned", horizon=3, temperature=0.002, steps=2)
     catalogue = ActionCatalogue(LABELS, numeric=False)
-    return SimpleNamespace(
-        specification=specification, catalogue=catalogue, pricing=pricing or Pricing.at(0.0625), rules=(), holdout=0.0
-    )
+    own = {"specification": specification, "catalogue": catalogue, "pricing": pricing or Pricing.at(0.0625)}
+    return SimpleNamespace(**own, rules=(), holdout=0.0, new=())
 
 
 def plan(**changes: Any) -> Plan:
